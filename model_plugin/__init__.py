@@ -1,0 +1,21 @@
+"""The SGLang plugin: it runs inside SGLang's processes and knows nothing of HTTP or question text."""
+
+_installed = False
+
+
+def register() -> None:
+    """Entry point of the group `sglang.srt.plugins`; SGLang calls it once in each of its processes.
+
+    Raises:
+        SystemExit: SGLang is not a supported version, or a hook did not apply.
+    """
+    from model_plugin import sglang_hooks
+
+    global _installed  # noqa: PLW0603 - once a process
+    sglang_hooks.install()
+    _installed = True
+
+
+def installed() -> bool:
+    """Whether the plugin is in place in this process."""
+    return _installed

@@ -3,11 +3,27 @@
 This is the only module of `serving` that names SGLang. It knows nothing of HTTP, question text or answers.
 """
 
-from collections.abc import Sequence
+import asyncio
+import logging
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
-from model_plugin.schema_layout import QuestionSpans
+import psutil
+
+from model_plugin.schema_layout import QuestionSpans, pack_layout
+
+logger = logging.getLogger(__name__)
+
+# SGLang refuses a prompt within 7 tokens of its context length (tp_worker.py: max_req_input_len = context - 1 - 5, and the
+# scheduler's comparison is strict), so the engine is started with this much more context than the longest prompt.
+RESERVED_TOKENS = 8
+# Whether a child of the engine has ended is looked up this often, in seconds.
+CHILD_CHECK_INTERVAL_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,10 +47,15 @@ class EngineError(Exception):
     """Base of what an engine raises.
 
     EngineError
+    ├── EngineStartError     the engine could not be started
     ├── EngineRefusedError   the engine refused this request; the front should have, so it is a fault of ours
     ├── EngineScoresError    the engine answered without one finite logit per option
     └── EngineDeadError      the engine or one of its processes is gone
     """
+
+
+class EngineStartError(EngineError):
+    """The engine did not start; the message says why."""
 
 
 class EngineRefusedError(EngineError):
@@ -65,3 +86,191 @@ class Engine(Protocol):
     def close(self) -> None:
         """End the engine's processes. Safe to call twice."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """How to start the engine. `extra_args` are further SGLang server arguments as on its command line; they win over ours."""
+
+    model_path: str
+    device: Literal["cuda", "cpu"]
+    dtype: Literal["bfloat16", "float32"]
+    max_prompt_tokens: int
+    served_model_name: str
+    extra_args: tuple[str, ...] = ()
+
+    def arguments(self) -> list[str]:
+        """The SGLang server arguments these settings stand for."""
+        context = self.max_prompt_tokens + RESERVED_TOKENS
+        arguments = {
+            "--model-path": self.model_path,
+            "--served-model-name": self.served_model_name,
+            "--device": self.device,
+            "--dtype": self.dtype,
+            "--context-length": str(context),
+            "--max-prefill-tokens": str(context),
+            "--log-level": "error",
+        }
+        if self.device == "cpu":
+            # A CPU has no memory of its own to fill: room for a few of the longest prompts, not a share of the machine.
+            arguments |= {"--attention-backend": "torch_native", "--max-total-tokens": str(4 * context)}
+            arguments |= {"--max-running-requests": "32"}
+        return [part for pair in arguments.items() for part in pair] + ["--skip-server-warmup", *self.extra_args]
+
+
+class SGLangEngine:
+    """One embedded `sglang.Engine`: its tokenizer manager in this process, its scheduler in child processes.
+
+    `start` must be called in the main thread, before the event loop runs; `attach` inside the loop that will call `score`.
+    """
+
+    def __init__(self, engine: Any, max_prompt_tokens: int) -> None:
+        self._engine = engine
+        self._manager = engine.tokenizer_manager
+        # The engine's own child processes, and what to call them.
+        self._children = {child: _process_name(child) for child in multiprocessing.active_children()}
+        self._death: asyncio.Future[str] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._closed = False
+        self.max_prompt_tokens = max_prompt_tokens
+        self.tokenizer = self._manager.tokenizer
+
+    @classmethod
+    def start(cls, settings: EngineSettings) -> "SGLangEngine":
+        """Load the model and wait until the scheduler is ready.
+
+        Raises:
+            EngineStartError: SGLang refused the arguments, or a process ended while it started.
+        """
+        # The limit is ours to check: positions never pass the checkpoint's, only SGLang's reserve does.
+        os.environ["SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"] = "1"
+        from sglang.srt.entrypoints.engine import Engine as EmbeddedEngine
+        from sglang.srt.layers.joint_schema_head import max_joint_prompt_tokens
+        from sglang.srt.plugins import load_plugins
+        from sglang.srt.runtime_context import get_schedule
+        from sglang.srt.server_args import prepare_server_args
+
+        import model_plugin
+
+        load_plugins()
+        if not model_plugin.installed():
+            raise EngineStartError(
+                "SGLang did not load the clef plugin (entry point `clef` of the group sglang.srt.plugins); "
+                "install this package into the same environment, and name `clef` in SGLANG_PLUGINS if that is set"
+            )
+        try:
+            arguments = prepare_server_args(settings.arguments())
+        except SystemExit as err:  # argparse has printed why
+            raise EngineStartError("SGLang refused its server arguments; see the lines above") from err
+        except ValueError as err:
+            raise EngineStartError(f"SGLang refused its server arguments: {err}") from err
+        # A child that fails tells its parent with SIGQUIT, and SGLang would then kill this process without a word.
+        arguments.custom_sigquit_handler = _child_failed
+        try:
+            engine = EmbeddedEngine(server_args=arguments)
+        except (ValueError, AssertionError, RuntimeError, OSError, NotImplementedError) as err:
+            raise EngineStartError(f"SGLang did not start: {err}") from err
+        manager = engine.tokenizer_manager
+        limit = max_joint_prompt_tokens(
+            context_len=manager.context_len,
+            num_reserved_tokens=manager.num_reserved_tokens,
+            max_req_input_len=manager.max_req_input_len,
+            max_prefill_tokens=get_schedule().max_prefill_tokens,
+        )
+        return cls(engine, min(limit, settings.max_prompt_tokens))
+
+    async def attach(self, on_death: Callable[[str], None]) -> None:
+        """Bind the engine to the running event loop.
+
+        Args:
+            on_death: called once, in the loop, with one line that names the process and its exit code.
+        """
+        # SGLang would put its own handlers for SIGTERM and SIGQUIT on the loop; the server owns its signals.
+        self._manager.signal_handler_class = _NoSignals
+        self._manager.auto_create_handle_loop()
+        self._death = asyncio.get_running_loop().create_future()
+        self._watch = asyncio.create_task(self._watch_children(on_death))
+
+    async def _watch_children(self, on_death: Callable[[str], None]) -> None:
+        while True:
+            for child, name in self._children.items():
+                if not child.is_alive():
+                    message = f"the engine's {name} process (pid {child.pid}) ended with exit code {child.exitcode}"
+                    assert self._death is not None
+                    self._death.set_result(message)
+                    on_death(message)
+                    return
+            await asyncio.sleep(CHILD_CHECK_INTERVAL_S)
+
+    async def score(self, request: ScoreRequest) -> ScoreResult:
+        """See `Engine.score`."""
+        from sglang.srt.managers.io_struct import EmbeddingReqInput
+
+        assert self._death is not None, "attach the engine first"
+        if self._death.done():
+            raise EngineDeadError(self._death.result())
+        layout = pack_layout(len(request.input_ids), request.questions)
+        embedding = EmbeddingReqInput(
+            rid=request.request_id, input_ids=list(request.input_ids), decision_layout=layout
+        )
+        reply = asyncio.ensure_future(anext(self._manager.generate_request(embedding, None)))
+        try:
+            await asyncio.wait((reply, self._death), return_when=asyncio.FIRST_COMPLETED)
+            if not reply.done():
+                raise EngineDeadError(self._death.result())
+            result = reply.result()
+        except ValueError as err:
+            raise EngineRefusedError(str(err)) from err
+        finally:
+            # Cancelling the generator makes SGLang abort the request in its scheduler.
+            reply.cancel()
+        return _split_scores(result, request.questions)
+
+    def close(self) -> None:
+        """See `Engine.close`. Ends only this engine's processes, at the latest after SGLang's own 60 seconds."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._watch is not None and not self._watch.get_loop().is_closed():
+            self._watch.cancel()
+        started = time.monotonic()
+        self._engine.shutdown()
+        logger.debug("engine closed in %.1f s", time.monotonic() - started)
+
+
+class _NoSignals:
+    """In the place of SGLang's signal handlers: a dead child is noticed by `_watch_children`, SIGTERM by the server."""
+
+    def __init__(self, manager: Any) -> None:
+        del manager
+
+    def sigterm_handler(self, signum: Any = None, frame: Any = None) -> None:
+        """Does nothing."""
+
+    def running_phase_sigquit_handler(self, signum: Any = None, frame: Any = None) -> None:
+        """Does nothing."""
+
+
+def _child_failed(signum: int, frame: Any) -> None:
+    """On SIGQUIT while the engine starts: say nothing, the wait for the scheduler fails by itself and tells why."""
+
+
+def _process_name(child: multiprocessing.process.BaseProcess) -> str:
+    try:
+        title = psutil.Process(child.pid).cmdline()[0]
+    except (psutil.Error, IndexError):
+        return "child"
+    return "scheduler" if "scheduler" in title else "detokenizer" if "detokenizer" in title else "child"
+
+
+def _split_scores(result: dict[str, Any], questions: Sequence[QuestionSpans]) -> ScoreResult:
+    values = result["embedding"]
+    if len(values) != sum(len(question.options) for question in questions):
+        raise EngineScoresError(f"the engine returned {len(values)} scores for {questions!r}")
+    if not all(map(math.isfinite, values)):
+        raise EngineScoresError("the engine returned a score that is not finite")
+    logits, start = [], 0
+    for question in questions:
+        logits.append(list(values[start : start + len(question.options)]))
+        start += len(question.options)
+    return ScoreResult(logits=logits, prompt_tokens=result["meta_info"]["prompt_tokens"])
