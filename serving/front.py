@@ -1,0 +1,134 @@
+"""One request's way from body bytes to answer bytes: read, check, encode, score, answer. Knows nothing of HTTP."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from serving import strict_json
+from serving.answers import answers
+from serving.api_types import NoulQuestion, Question, SystemOneRequest, SystemOneResponse, Usage, parse_request
+from serving.engine import Engine, EngineDeadError, ScoreRequest, ScoreResult
+from serving.errors import PromptTooLongError, UnknownModelError, json_bytes
+from serving.lifecycle import Lifecycle
+from serving.prompt import EncodedPrompt, PromptEncoder, Tokenizer
+from serving.settings import ServingSettings
+
+# Long enough to compile what a long prompt needs, short enough not to hold up the start.
+MAX_WARM_UP_STATE_TOKENS = 2048
+WARM_UP_QUESTIONS: Mapping[str, Question] = {
+    "warm_up": NoulQuestion(type="noul", instructions="Is this a warm-up request?")
+}
+WARM_UP_LINE = "Line of the warm-up text, without meaning.\n"
+
+
+@dataclass(kw_only=True)
+class RequestRecord:
+    """What is known of a request, for its log line. Counts are tokens; None where it was not reached."""
+
+    request_id: str
+    status: int | None = None
+    outcome: str = "ok"
+    questions: Counter[str] = field(default_factory=Counter)
+    state_tokens: int | None = None
+    schema_tokens: int | None = None
+
+
+class Front:
+    """Answers requests with one engine and one tokenizer.
+
+    Args:
+        engine: scores prompts. Whoever made it closes it.
+        tokenizer: the release's, a Transformers fast tokenizer.
+        settings: see `ServingSettings`.
+        lifecycle: told when the engine is found dead.
+
+    Raises:
+        ValueError: the tokenizer cannot be used; see `PromptEncoder`.
+    """
+
+    def __init__(
+        self, *, engine: Engine, tokenizer: Tokenizer, settings: ServingSettings, lifecycle: Lifecycle
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._accepted_names = frozenset(settings.accepted_names)
+        self._encoder = PromptEncoder(
+            tokenizer=tokenizer,
+            max_prompt_tokens=settings.max_prompt_tokens,
+            cache_entries=settings.schema_cache_entries,
+            cache_tokens=settings.schema_cache_tokens,
+        )
+        self._pool = ThreadPoolExecutor(settings.tokenizer_threads, thread_name_prefix="clef-encode")
+
+    def close(self) -> None:
+        """End the threads. Requests that were not encoded yet are cancelled."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def answer(self, body: bytes, record: RequestRecord) -> bytes:
+        """The response body for a request body.
+
+        Cancelling the call aborts the request inside the engine.
+
+        Raises:
+            RequestError: the request cannot be answered, and why.
+            EngineError: the engine failed.
+        """
+        self._lifecycle.require_serving()
+        request, prompt = await self._in_pool(self._read, body, record)
+        result = await self._score(record.request_id, prompt)
+        response = SystemOneResponse(
+            model=self._settings.served_model_name,
+            answers=answers(
+                request.questions, prompt.option_names, result.logits, confidence=self._settings.confidence
+            ),
+            usage=Usage(input_tokens=result.prompt_tokens),
+        )
+        return json_bytes(response.model_dump())
+
+    async def warm_up(self) -> None:
+        """Answer one short and one long request.
+
+        Raises:
+            ValueError: `max_prompt_tokens` does not hold even the short one.
+            EngineError: the engine failed.
+        """
+        limit = self._settings.max_prompt_tokens
+        try:
+            short = await self._in_pool(self._encoder.encode, "A short text.", WARM_UP_QUESTIONS)
+        except PromptTooLongError as err:
+            raise ValueError(f"max_prompt_tokens is too small to ask anything: {err}") from err
+        line_tokens = await self._in_pool(self._encoder.count, WARM_UP_LINE)
+        state_tokens = min(MAX_WARM_UP_STATE_TOKENS, limit // 4, limit - len(short.input_ids))
+        # Whole lines only, so that no line's end makes the text longer than counted.
+        long_state = WARM_UP_LINE * max(1, state_tokens // line_tokens)
+        long = await self._in_pool(self._encoder.encode, long_state, WARM_UP_QUESTIONS)
+        await self._score("warm-up-short", short)
+        await self._score("warm-up-long", long)
+
+    def _read(self, body: bytes, record: RequestRecord) -> tuple[SystemOneRequest, EncodedPrompt]:
+        request = parse_request(strict_json.parse(body, max_depth=self._settings.max_nesting_depth))
+        record.questions.update(question.type for question in request.questions.values())
+        if request.model is not None and request.model not in self._accepted_names:
+            raise UnknownModelError(
+                f"no model '{strict_json.shorten(request.model)}' is served here; "
+                f"the names are {', '.join(self._settings.accepted_names)}"
+            )
+        prompt = self._encoder.encode(request.state, request.questions)
+        record.state_tokens, record.schema_tokens = prompt.state_tokens, prompt.schema_tokens
+        return request, prompt
+
+    async def _score(self, request_id: str, prompt: EncodedPrompt) -> ScoreResult:
+        try:
+            return await self._engine.score(
+                ScoreRequest(request_id=request_id, input_ids=prompt.input_ids, questions=prompt.questions)
+            )
+        except EngineDeadError as err:
+            self._lifecycle.fail(str(err))
+            raise
+
+    async def _in_pool(self, work: Any, *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
