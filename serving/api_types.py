@@ -118,7 +118,7 @@ class NoulQuestion(_Closed):
 
 
 class ChoiceQuestion(_Closed):
-    """One of 1 to 255 options. Names are kept byte for byte. Without instructions the model is asked the question's id."""
+    """One of 1 to 255 options, whose names are kept byte for byte. Without instructions the question's id is asked."""
 
     type: Literal["choice"]
     instructions: OptionalContent = None
@@ -126,7 +126,7 @@ class ChoiceQuestion(_Closed):
 
 
 class ScoreQuestion(_Closed):
-    """One of 1 to 10 ordered levels. Without instructions the model is asked the question's id."""
+    """One of 1 to 10 ordered levels. Without instructions the question's id is asked."""
 
     type: Literal["score"]
     instructions: OptionalContent = None

@@ -5,7 +5,7 @@ Knows nothing of prompts, tokens or SGLang; what a request means is `serving.fro
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, time
 from typing import Any
@@ -47,17 +47,19 @@ def create_app(
     engine: Engine,
     tokenizer: Tokenizer,
     settings: ServingSettings,
+    on_startup: Callable[[Lifecycle], Awaitable[None]] | None = None,
     on_fatal: Callable[[str], None] | None = None,
 ) -> FastAPI:
     """The ASGI application. Its lifespan warms the engine up in the background; /readyz tells when that is done.
 
-    `app.state.lifecycle` is the `Lifecycle`: call its `drain()` when shutting down and its `fail(reason)` when the
-    engine is found dead from outside.
+    `app.state.lifecycle` is the `Lifecycle`: call its `drain()` when shutting down.
 
     Args:
         engine: scores prompts. Whoever made it closes it.
         tokenizer: the release's, a Transformers fast tokenizer.
         settings: see `ServingSettings`.
+        on_startup: awaited in the server's event loop before the warm-up, for what an engine binds to the loop; it gets
+            the `Lifecycle`, whose `fail(reason)` is to be called when the engine is found dead from outside.
         on_fatal: called once, in the event loop, when the engine is found dead or the warm-up failed.
 
     Raises:
@@ -68,6 +70,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if on_startup is not None:
+            await on_startup(lifecycle)
         warming = asyncio.create_task(_warm_up(front, lifecycle))
         try:
             yield

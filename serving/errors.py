@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from fastapi import Response
 
-from serving.engine import EngineDeadError, EngineError, EngineRefusedError, EngineScoresError
+from serving.engine import EngineDeadError, EngineError, EngineRefusedError, EngineScoresError, EngineStartError
 
 
 class Fault(TypedDict):
@@ -71,7 +71,7 @@ class ClientClosedError(RequestError):
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How one error class looks on the wire. `public_message` replaces the error's own where that may hold internals."""
+    """How one error class looks on the wire. `public_message` stands in for a message that may hold internals."""
 
     status: int
     error_type: str
@@ -88,6 +88,9 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     UnknownModelError: Outcome(status=404, error_type="model_not_found_error"),
     NotServingError: Outcome(status=503, error_type="not_serving", retry_after_ms=1000),
     ClientClosedError: Outcome(status=499, error_type="client_closed"),
+    EngineStartError: Outcome(
+        status=500, error_type="engine_error", public_message="the engine did not start; the server's log says why"
+    ),
     EngineRefusedError: Outcome(
         status=500,
         error_type="engine_error",

@@ -1,9 +1,9 @@
 """Turns a request into the prompt a Clef release was trained on, and says which tokens stand for which option.
 
-Knows nothing of HTTP, engines or answers. The layout is that of `encode_record` in Cloudflare's `joint_schema_model.py`,
-token for token: the prompt is a sequence of pieces, each tokenized on its own, so that a span's tokens are exactly the
-tokens of the text it stands for. Spans are sums of lengths; the text is never searched. As in the reference, the text of
-a control token (`<|im_end|>`) in a request becomes that control token.
+Knows nothing of HTTP, engines or answers. The layout is that of `encode_record` in Cloudflare's
+`joint_schema_model.py`, token for token: the prompt is a sequence of pieces, each tokenized on its own, so that a
+span's tokens are exactly the tokens of the text it stands for. Spans are sums of lengths; the text is never searched.
+As in the reference, the text of a control token (`<|im_end|>`) in a request becomes that control token.
 """
 
 import json

@@ -15,6 +15,7 @@ from serving.front import RequestRecord
 logger = logging.getLogger("clef_serving.requests")
 
 REQUEST_ID_HEADER = "x-typesafe-request-id"
+LOG_LINE = "request_id=%s method=%s path=%r status=%s outcome=%s questions=%s state_tokens=%s schema_tokens=%s ms=%.1f"
 QUIET_PATHS = frozenset({"/livez", "/readyz"})
 
 
@@ -55,7 +56,7 @@ class RequestFrame:
             milliseconds = (time.perf_counter() - started) * 1000
             logger.log(
                 logging.DEBUG if scope["path"] in QUIET_PATHS else logging.INFO,
-                "request_id=%s method=%s path=%r status=%s outcome=%s questions=%s state_tokens=%s schema_tokens=%s ms=%.1f",
+                LOG_LINE,
                 record.request_id,
                 scope["method"],
                 scope["path"][:100],

@@ -38,7 +38,7 @@ class SchemaCache(Generic[Value]):
             return entry[0]
 
     def put(self, key: str, value: Value, *, tokens: int) -> None:
-        """Keep a value of so many tokens, dropping others to stay within bounds; one that exceeds them alone is not kept."""
+        """Keep a value of so many tokens and drop others to stay within bounds. One too large for them is not kept."""
         weight = tokens + -(-len(key) // BYTES_PER_TOKEN)
         if weight > self._max_tokens or self._max_entries == 0:
             return

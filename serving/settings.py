@@ -35,7 +35,7 @@ class ServingSettings:
     confidence: ConfidenceRule = field(
         default="typesafe",
         metadata=_help(
-            "what `confidence` means: typesafe (0 for an even spread, 1 for certainty) or reference (the top probability)"
+            "what `confidence` means: typesafe (0 is an even spread, 1 certainty) or reference (the top probability)"
         ),
     )
     max_body_bytes: int = field(

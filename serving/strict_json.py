@@ -103,7 +103,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _walk(root: Any, *, max_depth: int, check_text: bool) -> None:
-    """Refuse repeated keys, too deep nesting and, if asked, lone surrogates; iterative, so that depth cannot hurt it."""
+    """Refuse repeated keys, too deep nesting and, if asked, lone surrogates. Iterative: depth cannot hurt it."""
     # A path is a linked list from the inside out: cheap to extend, and read only when something is wrong.
     stack: list[tuple[Any, int, Any]] = [(root, 1, None)]
     while stack:
