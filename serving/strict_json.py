@@ -78,7 +78,7 @@ def parse(body: bytes, *, max_depth: int) -> Any:
     except json.JSONDecodeError as err:
         raise _fault([err.pos], f"the body is not JSON: {err.msg} at character {err.pos}") from err
     except RecursionError as err:
-        raise _too_deep([], max_depth) from err
+        raise _too_deep(max_depth) from err
     except ValueError as err:
         message = str(err)
         if "integer string conversion" in message:  # CPython's guard against quadratic time; its text names its API
@@ -90,8 +90,9 @@ def parse(body: bytes, *, max_depth: int) -> Any:
     return value
 
 
-def _too_deep(path: list[str | int], max_depth: int) -> InvalidRequestError:
-    return _fault(path, f"the body nests deeper than {max_depth} levels of objects and arrays", "nesting_too_deep")
+def _too_deep(max_depth: int) -> InvalidRequestError:
+    # No path: whether the parser or the walk notices first depends on the Python version.
+    return _fault([], f"the body nests deeper than {max_depth} levels of objects and arrays", "nesting_too_deep")
 
 
 def _is_unicode(text: str) -> bool:
@@ -113,7 +114,7 @@ def _walk(root: Any, *, max_depth: int, check_text: bool) -> None:
                 raise _fault(_unlink(path), "the text holds a lone surrogate, which is not Unicode", "string_unicode")
             continue
         if depth > max_depth:
-            raise _too_deep(_unlink(path)[:8], max_depth)
+            raise _too_deep(max_depth)
         if isinstance(value, dict):
             if isinstance(value, _RepeatedKeys):
                 raise _fault(
