@@ -1,4 +1,4 @@
-"""Finds the Clef release to serve: a directory, a Hugging Face repository, or the demonstration release of this project.
+"""Finds the Clef release to serve: a directory, a Hugging Face repository, or this project's demonstration release.
 
 Knows where releases come from, not what must be in one (model_plugin.checkpoint) nor how a demonstration one is made
 (launch.mini.build).
@@ -77,11 +77,13 @@ def _download(repository: str, revision: str | None, say: Callable[[str], None])
     # Order matters: a gated repository is a kind of missing one, an offline miss a kind of missing entry.
     except errors.GatedRepoError as err:
         raise CheckpointSourceError(
-            f"{repository} is gated: accept its terms on its page, then put an access token into HF_TOKEN or run `hf auth login`"
+            f"{repository} is gated: accept its terms on its page, then put an access token into HF_TOKEN "
+            "or run `hf auth login`"
         ) from err
     except errors.RepositoryNotFoundError as err:
         raise CheckpointSourceError(
-            f"there is no repository {repository}, or it is private: check the name, or put an access token into HF_TOKEN"
+            f"there is no repository {repository}, or it is private: check the name, or put an access token "
+            "into HF_TOKEN"
         ) from err
     except errors.RevisionNotFoundError as err:
         raise CheckpointSourceError(f"{repository} has no revision {revision}") from err

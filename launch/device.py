@@ -1,4 +1,4 @@
-"""Which device to serve on. Asks the NVIDIA driver itself, so it needs nothing installed and imports neither torch nor SGLang.
+"""Which device to serve on. Asks the NVIDIA driver itself, so it needs nothing installed; knows neither torch nor SGLang.
 
 `python -m launch.device` prints `cuda` or `cpu`; the Makefile chooses a lock by it before anything is installed.
 """

@@ -1,4 +1,4 @@
-"""What an operator may choose on `clef-serve up`: command line first, then CLEF_* environment, then default.
+"""What an operator may choose on `clef-serve up`: from the command line, else CLEF_* environment, else the default.
 
 One table, from which the parser, the help text and the checks follow. Knows nothing of what the values will be used for.
 """
@@ -46,7 +46,8 @@ def _whole_number(least: int, most: int | None = None) -> Parser:
 def _setting(default: Any, parse: Parser, metavar: str, help_text: str, unset: str = "") -> Any:
     """`unset` says what a default of None means."""
     return field(
-        default=default, metadata={"parse": parse, "metavar": metavar, "help": help_text, "unset": unset or str(default)}
+        default=default,
+        metadata={"parse": parse, "metavar": metavar, "help": help_text, "unset": unset or str(default)},
     )
 
 
@@ -66,7 +67,10 @@ class UpSettings:
     )
     device: DeviceChoice = _setting("auto", _one_of(get_args(DeviceChoice)), "auto|cuda|cpu", "device to compute on")
     dtype: DtypeChoice = _setting(
-        "auto", _one_of(get_args(DtypeChoice)), "auto|bfloat16|float32", "type of weights and activations; auto is bfloat16"
+        "auto",
+        _one_of(get_args(DtypeChoice)),
+        "auto|bfloat16|float32",
+        "type of weights and activations; auto is bfloat16",
     )
     host: str = _setting("127.0.0.1", _text, "H", "address to listen on")
     port: int = _setting(8000, _whole_number(0, 65535), "P", "TCP port to listen on; 0 picks a free one")
@@ -113,7 +117,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def resolve(given: Mapping[str, str | None], environ: Mapping[str, str], engine_args: tuple[str, ...] = ()) -> UpSettings:
+def resolve(
+    given: Mapping[str, str | None], environ: Mapping[str, str], engine_args: tuple[str, ...] = ()
+) -> UpSettings:
     """Settings from flags, then environment, then default. An empty variable counts as unset.
 
     Args:
@@ -139,3 +145,13 @@ def resolve(given: Mapping[str, str | None], environ: Mapping[str, str], engine_
         except ValueError as err:
             raise ValueError(f"{origin} {err}") from err
     return UpSettings(**values, engine_args=engine_args)
+
+
+def as_arguments(settings: UpSettings, **changed: str) -> list[str]:
+    """The command line for these settings, whatever the environment holds; `changed` are flags to set otherwise."""
+    arguments = []
+    for entry in _SETTINGS:
+        value = changed.get(entry.name, getattr(settings, entry.name))
+        if value is not None:
+            arguments += [flag(entry.name), str(value)]
+    return [*arguments, *(("--", *settings.engine_args) if settings.engine_args else ())]

@@ -5,7 +5,6 @@ It shows the server at work without a GPU; its answers mean nothing. Knows nothi
 
 import json
 import math
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +61,7 @@ def build_demo_release(directory: Path) -> Path:
         _write_release(release)
         read_release(release)  # what we build, we could serve
         try:
-            os.rename(release, directory)
+            release.rename(directory)
         except OSError:
             # Another process was faster, and built the same.
             if not (directory / MARKER_FILE).is_file():
@@ -72,7 +71,12 @@ def build_demo_release(directory: Path) -> Path:
 
 def _write_release(release: Path) -> None:
     import torch
-    from transformers import Qwen2VLImageProcessor, Qwen3_5ForConditionalGeneration, Qwen3VLProcessor, Qwen3VLVideoProcessor
+    from transformers import (
+        Qwen2VLImageProcessor,
+        Qwen3_5ForConditionalGeneration,
+        Qwen3VLProcessor,
+        Qwen3VLVideoProcessor,
+    )
 
     tokenizer = _tokenizer()
     with torch.random.fork_rng(devices=[]):
@@ -91,7 +95,7 @@ def _write_release(release: Path) -> None:
     processor.image_processor.save_pretrained(release)
     _declare_no_deepstack(release / "config.json")
     _save_head(release, head)
-    note = "Randomly initialised: this checkpoint shows the server at work, and its answers mean nothing. Not a Clef model.\n"
+    note = "Randomly initialised: it shows the server at work, and its answers mean nothing. Not a Clef model.\n"
     (release / MARKER_FILE).write_text(note, encoding="utf-8")
 
 
@@ -109,8 +113,8 @@ def _tokenizer() -> "PreTrainedTokenizerBase":
     tokenizer = Qwen3_5Tokenizer(
         vocab=learned["vocab"],
         merges=[tuple(merge) for merge in learned["merges"]],
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
+        eos_token="<|im_end|>",  # noqa: S106 - a token of text
+        pad_token="<|endoftext|>",  # noqa: S106
         extra_special_tokens=MEDIA_TOKENS,
         model_max_length=CONTEXT_TOKENS,
     )

@@ -12,13 +12,81 @@ from launch.mini.words import WORDS
 # random.Random's random() is the same sequence on every Python version; choices below draw on nothing else.
 SEED = 20260117
 
-_COMPANIES = ("Norwick Tools", "Halden Freight", "Blue Quarry Foods", "Orsa Textiles", "Pinefield Dental", "Marlow & Finch",
-              "Kestrel Robotics", "Tidewater Ceramics", "Vanta Optics", "Greyline Logistics", "Solvang Energy", "Ibex Travel")
-_PEOPLE = ("Ana", "Bela", "Chidi", "Dara", "Emre", "Farah", "Goran", "Hana", "Ines", "Jonas", "Kaya", "Lior", "Mina", "Noor")
-_TEAMS = ("billing", "payments", "support", "security", "logistics", "platform", "database", "network", "sales", "legal")
-_SERVICES = ("checkout", "search", "ledger", "gateway", "scheduler", "mailer", "inventory", "session store", "image resizer")
-_PRODUCTS = ("torque wrench", "pallet jack", "olive oil", "wool blanket", "dental mirror", "servo motor", "glaze", "lens kit")
-_VERBS = ("opened", "closed", "escalated", "assigned", "reviewed", "rejected", "approved", "archived", "reopened", "merged")
+_COMPANIES = (
+    "Norwick Tools",
+    "Halden Freight",
+    "Blue Quarry Foods",
+    "Orsa Textiles",
+    "Pinefield Dental",
+    "Marlow & Finch",
+    "Kestrel Robotics",
+    "Tidewater Ceramics",
+    "Vanta Optics",
+    "Greyline Logistics",
+    "Solvang Energy",
+    "Ibex Travel",
+)
+_PEOPLE = (
+    "Ana",
+    "Bela",
+    "Chidi",
+    "Dara",
+    "Emre",
+    "Farah",
+    "Goran",
+    "Hana",
+    "Ines",
+    "Jonas",
+    "Kaya",
+    "Lior",
+    "Mina",
+    "Noor",
+)
+_TEAMS = (
+    "billing",
+    "payments",
+    "support",
+    "security",
+    "logistics",
+    "platform",
+    "database",
+    "network",
+    "sales",
+    "legal",
+)
+_SERVICES = (
+    "checkout",
+    "search",
+    "ledger",
+    "gateway",
+    "scheduler",
+    "mailer",
+    "inventory",
+    "session store",
+    "image resizer",
+)
+_PRODUCTS = (
+    "torque wrench",
+    "pallet jack",
+    "olive oil",
+    "wool blanket",
+    "dental mirror",
+    "servo motor",
+    "glaze",
+    "lens kit",
+)
+_VERBS = (
+    "opened",
+    "closed",
+    "escalated",
+    "assigned",
+    "reviewed",
+    "rejected",
+    "approved",
+    "archived",
+    "reopened",
+    "merged",
+)
 _FEELINGS = ("calm", "annoyed", "angry", "worried", "satisfied", "confused", "polite", "urgent", "neutral", "grateful")
 _STATUSES = ("paid", "unpaid", "overdue", "disputed", "refunded", "cancelled", "pending", "partially paid", "draft")
 _UNITS = ("percent", "seconds", "minutes", "hours", "days", "requests per second", "megabytes", "gigabytes", "euros")

@@ -1,0 +1,5 @@
+"""`python -m launch` is `clef-serve`."""
+
+from launch.cli import main
+
+main()

@@ -1,0 +1,175 @@
+"""`clef-serve up`, step by step: device, checkpoint, port, engine, front. What is heavy is imported when needed."""
+
+import json
+import logging
+import os
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from launch.checkpoint_source import CheckpointSourceError, FoundCheckpoint, find_checkpoint
+from launch.device import Device, choose_device
+from launch.settings import Dtype, UpSettings
+from model_plugin.checkpoint import CheckpointError, Release, read_release
+
+if TYPE_CHECKING:
+    from launch.server import Address
+    from serving.engine import SGLangEngine
+
+# The context Cloudflare documents for Clef; a checkpoint's own positions may go further than what was trained.
+DOCUMENTED_CONTEXT_TOKENS = 65_536
+# The request in the `curl` line printed when ready. No single quote in it, so that it reads well in a shell.
+EXAMPLE_STATE = "Disk /var on db-03 is 97 percent full and grows by 4 GB per hour."
+EXAMPLE_QUESTIONS = {
+    "page": {"type": "noul", "instructions": "Should someone be woken up for this?"},
+    "team": {
+        "type": "choice",
+        "instructions": "Which team handles it?",
+        "criteria": {"storage": "disks and file systems", "network": "links and routers"},
+    },
+}
+
+
+class UsageError(ValueError):
+    """What was asked for cannot be done; the message says why and what to do."""
+
+
+def say(message: str) -> None:
+    """One line of progress, on stderr and at once."""
+    print(f"clef-serve: {message}", file=sys.stderr, flush=True)
+
+
+def up(settings: UpSettings) -> int:
+    """Serve until told to stop; the process's exit status. Must run in the main thread.
+
+    Raises:
+        UsageError: what the settings ask for cannot be had.
+    """
+    try:
+        device, why = choose_device(settings.device)
+        say(f"device: {device} ({why})")
+        found = find_checkpoint(settings.model, revision=settings.revision, device=device, say=say)
+        say(f"checkpoint: {found.path}")
+        if found.demonstration:
+            say("demonstration checkpoint: random weights, it shows the server at work and its answers mean nothing")
+        release = read_release(found.path)
+        limit = prompt_limit(settings.max_prompt_tokens, release)
+    except (CheckpointSourceError, CheckpointError, ValueError) as err:
+        raise UsageError(str(err)) from err
+    return _serve(settings, device, found, limit)
+
+
+def prompt_limit(asked: int | None, release: Release) -> int:
+    """The longest prompt to answer, in tokens.
+
+    Raises:
+        ValueError: more was asked for than the checkpoint has positions.
+    """
+    if asked is None:
+        return min(DOCUMENTED_CONTEXT_TOKENS, release.context_tokens)
+    if asked > release.context_tokens:
+        raise ValueError(
+            f"max-prompt-tokens {asked} exceeds the checkpoint's context of {release.context_tokens} tokens"
+        )
+    return asked
+
+
+def _serve(settings: UpSettings, device: Device, found: FoundCheckpoint, limit: int) -> int:
+    dtype: Dtype = "bfloat16" if settings.dtype == "auto" else settings.dtype
+    if device == "cpu":
+        from model_plugin.cpu import activate
+
+        activate(dtype)  # before SGLang is first imported
+
+    from launch.server import StopRequested, bind, end_children, stop_on_signals
+
+    try:
+        address = bind(settings.host, settings.port)
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+    from serving.engine import EngineSettings, EngineStartError, SGLangEngine
+
+    name = settings.served_model_name or found.name
+    engine_settings = EngineSettings(
+        model_path=str(found.path),
+        device=device,
+        dtype=dtype,
+        max_prompt_tokens=limit,
+        served_model_name=name,
+        extra_args=settings.engine_args,
+    )
+    say(f"loading the engine ({dtype}, prompts up to {limit} tokens) ...")
+    started = time.monotonic()
+    try:
+        with stop_on_signals():
+            engine = SGLangEngine.start(engine_settings)
+    except StopRequested:
+        end_children()
+        say("stopped while loading")
+        return 0
+    except EngineStartError as err:
+        end_children()
+        say(str(err))
+        return 1
+    say(f"engine loaded in {time.monotonic() - started:.0f} s, warming up ...")
+    return _run(settings, engine, address, name, found.revision)
+
+
+def _run(settings: UpSettings, engine: "SGLangEngine", address: "Address", name: str, revision: str | None) -> int:
+    from launch.server import Server, end_children
+    from serving.app import create_app
+    from serving.lifecycle import Lifecycle
+    from serving.settings import ServingSettings
+
+    _configure_logging()
+    server = Server(address, on_ready=lambda: print(ready_message(address.url, name), flush=True))
+
+    async def bind_engine(lifecycle: Lifecycle) -> None:
+        await engine.attach(lifecycle.fail)
+        # SGLang has put handlers of its own on the loop by now; these replace them.
+        server.take_signals(lifecycle)
+
+    try:
+        app = create_app(
+            engine=engine,
+            tokenizer=engine.tokenizer,
+            settings=ServingSettings(
+                served_model_name=name,
+                max_prompt_tokens=engine.max_prompt_tokens,
+                confidence=settings.confidence,
+                model_revision=revision,
+            ),
+            on_startup=bind_engine,
+            on_fatal=server.die,
+        )
+        server.run(app)
+    finally:
+        engine.close()
+        end_children()
+    if server.fatal is None:
+        say("stopped")
+        return 0
+    say(server.fatal)
+    # Not a return: what SGLang registered for the interpreter's end may wait for processes that are gone.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def ready_message(url: str, name: str) -> str:
+    """What to print when the server is ready: where it is, and a command that works as it is."""
+    body = json.dumps({"model": name, "state": EXAMPLE_STATE, "questions": EXAMPLE_QUESTIONS})
+    command = f"curl -s {url}/v1/systemone -H 'content-type: application/json' -d {shlex.quote(body)}"
+    return f"\nclef-serve is ready at {url}\n\nTry it:\n{command}\n"
+
+
+def _configure_logging() -> None:
+    """Our own log lines and uvicorn's warnings go to stderr; SGLang has set the root logger to its own level by now."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for logger_name, level in (("clef_serving", logging.INFO), ("uvicorn", logging.WARNING)):
+        logger = logging.getLogger(logger_name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
