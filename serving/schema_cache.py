@@ -40,12 +40,12 @@ class SchemaCache(Generic[Value]):
     def put(self, key: str, value: Value, *, tokens: int) -> None:
         """Keep a value of so many tokens and drop others to stay within bounds. One too large for them is not kept."""
         weight = tokens + -(-len(key) // BYTES_PER_TOKEN)
-        if weight > self._max_tokens or self._max_entries == 0:
-            return
         with self._lock:
             replaced = self._entries.pop(key, None)
             if replaced is not None:
                 self._tokens -= replaced[1]
+            if weight > self._max_tokens or self._max_entries == 0:
+                return
             self._entries[key] = (value, weight)
             self._tokens += weight
             while self._tokens > self._max_tokens or len(self._entries) > self._max_entries:

@@ -10,6 +10,9 @@ from typing import Literal, get_args
 
 ConfidenceRule = Literal["typesafe", "reference"]
 
+LEAST_NESTING = 4  # body, questions, question, criteria
+# Writing JSON recurses: Python's own writer to its recursion limit of 1000 frames, pydantic's to 255 levels.
+MOST_NESTING = 200
 # A release does not state its date.
 UNKNOWN_DATE = date(1970, 1, 1)
 
@@ -66,17 +69,18 @@ class ServingSettings:
             raise ValueError(
                 f"confidence must be one of {', '.join(get_args(ConfidenceRule))}, not {self.confidence!r}"
             )
-        for name, least in (
-            ("max_prompt_tokens", 1),
-            ("max_body_bytes", 1),
-            ("max_nesting_depth", 4),  # body > questions > question > criteria
-            ("schema_cache_entries", 0),
-            ("schema_cache_tokens", 0),
-            ("tokenizer_threads", 1),
+        for name, least, most in (
+            ("max_prompt_tokens", 1, None),
+            ("max_body_bytes", 1, None),
+            ("max_nesting_depth", LEAST_NESTING, MOST_NESTING),
+            ("schema_cache_entries", 0, None),
+            ("schema_cache_tokens", 0, None),
+            ("tokenizer_threads", 1, None),
         ):
             value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+            if type(value) is not int or value < least or (most is not None and value > most):
+                span = f"at least {least}" if most is None else f"{least} to {most}"
+                raise ValueError(f"{name} must be a whole number, {span}, not {value!r}")
 
     @property
     def accepted_names(self) -> tuple[str, ...]:

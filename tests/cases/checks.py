@@ -1,4 +1,4 @@
-"""Whether a response is the outcome a case asks for, on any server: exact status, keys, texts and consistent numbers."""
+"""Whether a response is the outcome a case asks for, on any server: exact status, keys and texts, consistent numbers."""
 
 import math
 import re

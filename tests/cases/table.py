@@ -74,8 +74,8 @@ def _invalid(case_id: str, body: bytes, loc: list[str | int], msg: str, kind: st
 
 
 ONE_RULE = (
-    "One rule for every body that is not one unambiguous JSON document: 422 with detail[], as FastAPI answers it and as "
-    "jevcompat asks of every invalid body, where the collection would also take 400."
+    "One rule for every body that is not one unambiguous JSON document: 422 with detail[], as FastAPI answers it and "
+    "as jevcompat asks of every invalid body, where the collection would also take 400."
 )
 NO_TEXT = "must be a string, an object or an array, not"
 NO_TEXT_OR_NULL = "must be a string, an object, an array or null, not"
@@ -440,6 +440,7 @@ JSON = (
             ("unclosed", 100_000, "[", "", ""),
         )
     ),
+    Case(id="json-006/deep-level", body=_score([json.loads("[" * 124 + "]" * 124)])),
     Case(id="json-006/127", body=_raw_state("[" * 127 + "]" * 127)),
     *(
         _invalid(f"json-008/{name}", body, loc, message, kind, ONE_RULE)

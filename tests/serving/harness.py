@@ -1,4 +1,4 @@
-"""What the front's tests share: tokenizers, an app around the fake engine, a real server, and the reference's answers."""
+"""What the front's tests share: tokenizers, an app around an engine, a real server, and the reference's answers."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ def make_app(engine: Engine, *, tokenizer: Any = None, **changes: Any) -> FastAP
 async def client_of(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the started app, in this process, once the warm-up is over."""
     async with app.router.lifespan_context(app):
-        while app.state.lifecycle.phase == "starting":
+        while app.state.lifecycle.phase == "starting":  # noqa: ASYNC110  (as a probe of /readyz would)
             await asyncio.sleep(0.001)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://front") as client:
