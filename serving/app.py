@@ -39,7 +39,13 @@ from serving.strict_json import shorten
 logger = logging.getLogger("clef_serving")
 
 MODEL_DESCRIPTION = "Clef decision model: answers noul, choice and score questions about a state in one pass."
-SYSTEMONE_ERRORS = {404: "Unknown model", 413: "Body or prompt over the limit", 415: "Not JSON", 500: "Engine failure"}
+SYSTEMONE_ERRORS = {
+    404: "Unknown model",
+    413: "Body or prompt over the limit",
+    415: "Not JSON, or compressed",
+    500: "Engine failure",
+    503: "Shutting down, or the engine is gone",
+}
 
 
 def create_app(

@@ -10,7 +10,7 @@ from typing import Any
 from serving import strict_json
 from serving.answers import answers
 from serving.api_types import NoulQuestion, Question, SystemOneRequest, SystemOneResponse, Usage, parse_request
-from serving.engine import Engine, EngineDeadError, ScoreRequest, ScoreResult
+from serving.engine import Engine, EngineDeadError, ScoreRequest
 from serving.errors import PromptTooLongError, UnknownModelError, json_bytes
 from serving.lifecycle import Lifecycle
 from serving.prompt import EncodedPrompt, PromptEncoder, Tokenizer
@@ -79,14 +79,7 @@ class Front:
         """
         self._lifecycle.require_serving()
         request, prompt = await self._in_pool(self._read, body, record)
-        result = await self._score(record.request_id, prompt)
-        response = SystemOneResponse(
-            model=self._settings.served_model_name,
-            answers=answers(
-                request.questions, prompt.option_names, result.logits, confidence=self._settings.confidence
-            ),
-            usage=Usage(input_tokens=result.prompt_tokens),
-        )
+        response = await self._decide(record.request_id, request.questions, prompt)
         return json_bytes(response.model_dump())
 
     async def warm_up(self) -> None:
@@ -106,8 +99,8 @@ class Front:
         # Whole lines only, so that no line's end makes the text longer than counted.
         long_state = WARM_UP_LINE * max(1, state_tokens // line_tokens)
         long = await self._in_pool(self._encoder.encode, long_state, WARM_UP_QUESTIONS)
-        await self._score("warm-up-short", short)
-        await self._score("warm-up-long", long)
+        await self._decide("warm-up-short", WARM_UP_QUESTIONS, short)
+        await self._decide("warm-up-long", WARM_UP_QUESTIONS, long)
 
     def _read(self, body: bytes, record: RequestRecord) -> tuple[SystemOneRequest, EncodedPrompt]:
         request = parse_request(strict_json.parse(body, max_depth=self._settings.max_nesting_depth))
@@ -121,14 +114,21 @@ class Front:
         record.state_tokens, record.schema_tokens = prompt.state_tokens, prompt.schema_tokens
         return request, prompt
 
-    async def _score(self, request_id: str, prompt: EncodedPrompt) -> ScoreResult:
+    async def _decide(
+        self, request_id: str, questions: Mapping[str, Question], prompt: EncodedPrompt
+    ) -> SystemOneResponse:
         try:
-            return await self._engine.score(
+            result = await self._engine.score(
                 ScoreRequest(request_id=request_id, input_ids=prompt.input_ids, questions=prompt.questions)
             )
         except EngineDeadError as err:
             self._lifecycle.fail(str(err))
             raise
+        return SystemOneResponse(
+            model=self._settings.served_model_name,
+            answers=answers(questions, prompt.option_names, result.logits, confidence=self._settings.confidence),
+            usage=Usage(input_tokens=result.prompt_tokens),
+        )
 
     async def _in_pool(self, work: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)

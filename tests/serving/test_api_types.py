@@ -40,23 +40,27 @@ def test_what_the_strategies_build_is_valid(request: dict[str, Any]) -> None:
 @settings(deadline=None)
 @given(JSON | ALMOST_REQUEST)
 def test_what_is_refused_is_refused_clearly(value: Any) -> None:
+    faults: list[Any] | None = None
     try:
         parse_request(value)
     except InvalidRequestError as err:
-        assert 1 <= len(err.faults) <= MAX_REPORTED_FAULTS + 1
-        for fault in err.faults:
-            assert list(fault) == ["loc", "msg", "type"]
-            assert fault["loc"][0] == "body"
-            assert _leads_to_something(value, fault["loc"][1:])
-            assert "pydantic" not in fault["msg"]
-            assert "Input should" not in fault["msg"]  # pydantic's own words, which name its insides
-        json.dumps(err.faults).encode()
+        faults = err.faults
+    if faults is None:
+        return
+    assert 1 <= len(faults) <= MAX_REPORTED_FAULTS + 1
+    for fault in faults:
+        assert list(fault) == ["loc", "msg", "type"]
+        assert fault["loc"][0] == "body"
+        assert _leads_to_something(value, fault["loc"][1:])
+        assert "pydantic" not in fault["msg"]
+        assert "Input should" not in fault["msg"]  # pydantic's own words, which name its insides
+    json.dumps(faults).encode()
 
 
 def _leads_to_something(value: Any, path: list[str | int]) -> bool:
     """Whether the path exists in the value, but for its last step: that may be a key that is missing."""
     for part in path[:-1]:
-        if isinstance(value, dict) and part in value or isinstance(value, list) and part in range(len(value)):
+        if (isinstance(value, dict) and part in value) or (isinstance(value, list) and part in range(len(value))):
             value = value[part]
         else:
             return False

@@ -162,7 +162,7 @@ class CountingBackend:
         self._backend = backend
         self.calls: list[list[str]] = []
 
-    def encode_batch_fast(self, input: list[str], *, add_special_tokens: bool) -> Any:  # noqa: A002
+    def encode_batch_fast(self, input: list[str], *, add_special_tokens: bool) -> Any:
         self.calls.append(input)
         return self._backend.encode_batch_fast(input, add_special_tokens=add_special_tokens)
 
@@ -228,7 +228,7 @@ class DroppingTokenizer(CountingTokenizer):
         super().__init__()
         tokenize = self.backend_tokenizer.encode_batch_fast
 
-        def encode_batch_fast(input: list[str], *, add_special_tokens: bool) -> Any:  # noqa: A002
+        def encode_batch_fast(input: list[str], *, add_special_tokens: bool) -> Any:
             return tokenize(["" if text == dropped else text for text in input], add_special_tokens=add_special_tokens)
 
         self.backend_tokenizer.encode_batch_fast = encode_batch_fast  # type: ignore[method-assign]
