@@ -2,6 +2,9 @@
 
 _installed = False
 
+# Cached tokens of requests in flight: the asker puts its request id in and takes it out, the plugin fills the value.
+cached_tokens: dict[str, int] = {}
+
 
 def register() -> None:
     """Entry point of the group `sglang.srt.plugins`; SGLang calls it once in each of its processes.
@@ -11,7 +14,7 @@ def register() -> None:
     """
     from model_plugin import sglang_hooks
 
-    global _installed  # noqa: PLW0603 - once a process
+    global _installed
     sglang_hooks.install()
     _installed = True
 

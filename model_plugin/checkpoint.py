@@ -125,7 +125,9 @@ def read_release(path: str | Path) -> Release:
         raise CheckpointError(f"{directory} is not a directory")
     config = _read_json(directory / "config.json")
     if config.get("architectures") != [ARCHITECTURE]:
-        raise CheckpointError(f"config.json: architectures is {config.get('architectures')!r}, Clef needs [{ARCHITECTURE!r}]")
+        raise CheckpointError(
+            f"config.json: architectures is {config.get('architectures')!r}, Clef needs [{ARCHITECTURE!r}]"
+        )
     text, vision = config.get("text_config"), config.get("vision_config")
     if not isinstance(text, dict):
         raise CheckpointError("config.json: text_config is missing")

@@ -4,18 +4,20 @@ This is the only module of `serving` that names SGLang. It knows nothing of HTTP
 """
 
 import asyncio
+import itertools
 import logging
 import math
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import psutil
 
-from model_plugin.schema_layout import QuestionSpans, pack_layout
+import model_plugin
+from model_plugin.schema_layout import PromptLayout, QuestionSpans, namespace_of, pack_layout
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +30,19 @@ CHILD_CHECK_INTERVAL_S = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreRequest:
-    """One prompt to score. Spans index `input_ids`."""
+    """One prompt to score. Positions index `input_ids`.
+
+    Attributes:
+        state_end: where the state ends; tokens before it may be served from the cache. None caches nothing of the schema
+            either, but is taken as where the first question starts.
+        cache_salt: prompts share cached prefixes only under equal salts.
+    """
 
     request_id: str
     input_ids: Sequence[int]
     questions: Sequence[QuestionSpans]
+    state_end: int | None = None
+    cache_salt: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +51,7 @@ class ScoreResult:
 
     logits: list[list[float]]
     prompt_tokens: int
+    cached_tokens: int = 0
 
 
 class EngineError(Exception):
@@ -150,8 +161,6 @@ class SGLangEngine:
         from sglang.srt.runtime_context import get_schedule
         from sglang.srt.server_args import prepare_server_args
 
-        import model_plugin
-
         load_plugins()
         if not model_plugin.installed():
             raise EngineStartError(
@@ -209,11 +218,18 @@ class SGLangEngine:
         assert self._death is not None, "attach the engine first"
         if self._death.done():
             raise EngineDeadError(self._death.result())
-        layout = pack_layout(len(request.input_ids), request.questions)
-        embedding = EmbeddingReqInput(
-            rid=request.request_id, input_ids=list(request.input_ids), decision_layout=layout
+        state_end = request.questions[0].question[0] if request.state_end is None else request.state_end
+        layout = pack_layout(
+            PromptLayout(
+                prompt_tokens=len(request.input_ids),
+                questions=tuple(request.questions),
+                state_end=state_end,
+                namespace=namespace_of(request.cache_salt),
+            )
         )
-        reply = asyncio.ensure_future(anext(self._manager.generate_request(embedding, None)))
+        embedding = EmbeddingReqInput(rid=request.request_id, input_ids=list(request.input_ids), decision_layout=layout)
+        reply = asyncio.create_task(_last(self._manager.generate_request(embedding, None)))
+        model_plugin.cached_tokens[request.request_id] = 0
         try:
             await asyncio.wait((reply, self._death), return_when=asyncio.FIRST_COMPLETED)
             if not reply.done():
@@ -222,9 +238,14 @@ class SGLangEngine:
         except ValueError as err:
             raise EngineRefusedError(str(err)) from err
         finally:
-            # Cancelling the generator makes SGLang abort the request in its scheduler.
+            # Cancelling makes SGLang abort the request in its scheduler.
             reply.cancel()
-        return _split_scores(result, request.questions)
+            cached_tokens = model_plugin.cached_tokens.pop(request.request_id)
+        return ScoreResult(
+            logits=_split_scores(result["embedding"], request.questions),
+            prompt_tokens=result["meta_info"]["prompt_tokens"],
+            cached_tokens=cached_tokens,
+        )
 
     def close(self) -> None:
         """See `Engine.close`. Ends only this engine's processes, at the latest after SGLang's own 60 seconds."""
@@ -263,14 +284,19 @@ def _process_name(child: multiprocessing.process.BaseProcess) -> str:
     return "scheduler" if "scheduler" in title else "detokenizer" if "detokenizer" in title else "child"
 
 
-def _split_scores(result: dict[str, Any], questions: Sequence[QuestionSpans]) -> ScoreResult:
-    values = result["embedding"]
-    if len(values) != sum(len(question.options) for question in questions):
-        raise EngineScoresError(f"the engine returned {len(values)} scores for {questions!r}")
+async def _last(replies: AsyncIterator[dict[str, Any]]) -> dict[str, Any]:
+    """The last reply of a request, which ends with it; SGLang sends one for an embedding."""
+    result: dict[str, Any] = {}
+    async for reply in replies:
+        result = reply
+    return result
+
+
+def _split_scores(values: list[float], questions: Sequence[QuestionSpans]) -> list[list[float]]:
+    expected = sum(len(question.options) for question in questions)
+    if len(values) != expected:
+        raise EngineScoresError(f"the engine returned {len(values)} scores for {expected} options")
     if not all(map(math.isfinite, values)):
         raise EngineScoresError("the engine returned a score that is not finite")
-    logits, start = [], 0
-    for question in questions:
-        logits.append(list(values[start : start + len(question.options)]))
-        start += len(question.options)
-    return ScoreResult(logits=logits, prompt_tokens=result["meta_info"]["prompt_tokens"])
+    scores = iter(values)
+    return [list(itertools.islice(scores, len(question.options))) for question in questions]

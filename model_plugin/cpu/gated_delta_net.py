@@ -16,7 +16,7 @@ from torch import Tensor
 CHUNK_TOKENS = 64
 
 
-def gates(A_log_H: Tensor, a_TH: Tensor, b_TH: Tensor, dt_bias_H: Tensor) -> tuple[Tensor, Tensor]:  # noqa: N803
+def gates(A_log_H: Tensor, a_TH: Tensor, b_TH: Tensor, dt_bias_H: Tensor) -> tuple[Tensor, Tensor]:
     """Log decay and write strength of every token and head, FP32, each `[1, T, H]`."""
     log_decay_TH = -A_log_H.float().exp() * F.softplus(a_TH.float() + dt_bias_H.float())
     return log_decay_TH.unsqueeze(0), b_TH.float().sigmoid().unsqueeze(0)

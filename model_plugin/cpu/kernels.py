@@ -73,9 +73,7 @@ def gated_rms_norm(
     return (normalized * F.silu(z.reshape(x.shape).float())).to(x.dtype)
 
 
-def varlen_attention(
-    q_THP: Tensor, k_THP: Tensor, v_THP: Tensor, q_bounds: list[int], k_bounds: list[int]
-) -> Tensor:
+def varlen_attention(q_THP: Tensor, k_THP: Tensor, v_THP: Tensor, q_bounds: list[int], k_bounds: list[int]) -> Tensor:
     """Full (not causal) attention within each of several sequences that lie back to back; returns `[T, H, P]`.
 
     Bounds are cumulative lengths that start with 0.
