@@ -133,7 +133,7 @@ def _condense(lines: "queue.Queue[str | None]", keep: Callable[[str], object], t
         if line is None:
             return
         keep(line)
-        if line.startswith("Collecting"):
+        if line.startswith(("Collecting", "Processing")):
             collected, step = collected + 1, "downloading"
             if collected % 25 == 0:
                 say(f"  {collected} of {total} packages")
@@ -142,7 +142,8 @@ def _condense(lines: "queue.Queue[str | None]", keep: Callable[[str], object], t
                 say(f"  downloading {large[1]}, {float(large[2]):.0f} MB")
         elif line.startswith("Installing collected packages"):
             step = "unpacking"
-            say(f"  unpacking {collected} packages")
+            if total > 1:
+                say(f"  unpacking {collected} packages")
 
 
 def say(message: str) -> None:
