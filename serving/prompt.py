@@ -27,6 +27,11 @@ OPTIONS_START = "\nALLOWED OPTIONS:\n"
 OPTION_STARTS = tuple(f"OPTION {number}: " for number in range(1, MAX_CHOICE_OPTIONS + 1))
 OPTION_END = "\n"
 FIELD_END = "END FIELD\n"
+# A text with more characters than this for each token of the limit is refused before it is tokenized whole. Ordinary
+# text has 1 to 6 characters a token, and only long runs of blanks have more than 16. Without a bound a body of 30 MB
+# took 15 s and 4 GB to be told that it is too long, and a run of 10 million blanks made the tokenizer's regular
+# expression engine panic.
+MAX_CHARACTERS_PER_TOKEN = 16
 NOUL_DESCRIPTIONS: Mapping[str, Any] = {
     "true": "The proposition is true or the answer is yes.",
     "false": "The proposition is false or the answer is no.",
@@ -195,7 +200,11 @@ class PromptEncoder:
         key = schema_key(questions)
         known = self._cache.get(key)
         pieces = [] if known else [_pieces(number, *item) for number, item in enumerate(questions.items(), start=1)]
-        ids = self._tokenize([state_text, *_texts(pieces)])
+        schema_texts = list(_texts(pieces))
+        most = MAX_CHARACTERS_PER_TOKEN * self._max_prompt_tokens
+        if len(state_text) + sum(map(len, schema_texts)) > most:
+            raise self._far_too_long(state_text[:most], "".join(schema_texts)[:most], known)
+        ids = self._tokenize([state_text, *schema_texts])
         state_ids = ids[state_text]
         schema = known or self._assemble(pieces, ids)
         total = self.fixed_tokens + len(state_ids) + len(schema.ids)
@@ -217,10 +226,28 @@ class PromptEncoder:
             fixed_tokens=self.fixed_tokens,
         )
 
+    def _far_too_long(self, state_start: str, schema_start: str, known: _Schema | None) -> PromptTooLongError:
+        """What to say of a prompt that is not worth counting to its end."""
+        ids = self._tokenize([state_start, schema_start])
+        state_tokens = len(ids[state_start])
+        schema_tokens = len(known.ids) if known else len(ids[schema_start])
+        return PromptTooLongError(
+            f"the prompt has at least {self.fixed_tokens + state_tokens + schema_tokens} tokens and the limit is "
+            f"{self._max_prompt_tokens}: state at least {state_tokens}, schema at least {schema_tokens}, fixed text "
+            f"{self.fixed_tokens}; more than {MAX_CHARACTERS_PER_TOKEN} characters for each token of the limit are "
+            "refused without counting the rest"
+        )
+
     def _tokenize(self, texts: Iterable[str]) -> dict[str, list[int]]:
         """Each distinct text's ids, from one call."""
         distinct = list(dict.fromkeys(texts))
-        encodings = self._backend.encode_batch_fast(distinct, add_special_tokens=False)
+        try:
+            encodings = self._backend.encode_batch_fast(distinct, add_special_tokens=False)
+        except BaseException as err:
+            # A panic in Rust is no Exception, and would pass by everything that handles errors.
+            if type(err).__module__ == "pyo3_runtime":
+                raise RuntimeError(f"the tokenizer panicked: {err}") from err
+            raise
         return {text: encoding.ids for text, encoding in zip(distinct, encodings, strict=True)}
 
     def _assemble(self, pieces: list[_Pieces], ids: Mapping[str, list[int]]) -> _Schema:

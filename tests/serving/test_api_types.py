@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.api_types import MAX_REPORTED_FAULTS, REFUSED_FIELDS, SystemOneRequest, parse_request
@@ -25,7 +25,6 @@ def faults_of(value: Any) -> list[Any]:
     return list(caught.value.faults)
 
 
-@settings(deadline=None)
 @given(REQUESTS)
 def test_what_the_strategies_build_is_valid(request: dict[str, Any]) -> None:
     parsed = parse_request(request)
@@ -37,7 +36,6 @@ def test_what_the_strategies_build_is_valid(request: dict[str, Any]) -> None:
         assert kept.instructions == question.get("instructions")
 
 
-@settings(deadline=None)
 @given(JSON | ALMOST_REQUEST)
 def test_what_is_refused_is_refused_clearly(value: Any) -> None:
     faults: list[Any] | None = None

@@ -320,7 +320,7 @@ async def test_one_log_line_a_request_without_its_text(caplog: pytest.LogCapture
     assert not any("Lindqvist" in text or "Billing" in text or "refund" in text for text in texts)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(REQUESTS, min_size=1, max_size=3))
 async def test_random_requests_are_answered_as_the_reference_would(requests: list[dict[str, Any]]) -> None:
     async with client_of(make_app(FakeEngine(), max_prompt_tokens=10**6)) as client:
@@ -362,7 +362,7 @@ def schema_of(document: Any, name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(request=REQUESTS | ALMOST_REQUEST)
 async def test_what_is_accepted_fits_the_documented_request(document: Any, request: Any) -> None:
     try:
@@ -372,7 +372,7 @@ async def test_what_is_accepted_fits_the_documented_request(document: Any, reque
     jsonschema.validate(request, schema_of(document, "SystemOneRequest"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(request=REQUESTS)
 async def test_what_is_answered_fits_the_documented_response(document: Any, request: Any) -> None:
     jsonschema.validate(reference_body(request), schema_of(document, "SystemOneResponse"))

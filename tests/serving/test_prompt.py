@@ -12,7 +12,7 @@ from model_plugin.schema_layout import QUESTION_TYPES
 from serving import strict_json
 from serving.api_types import ChoiceQuestion, NoulQuestion, SystemOneRequest, parse_request
 from serving.errors import InvalidRequestError, PromptTooLongError
-from serving.prompt import EncodedPrompt, PromptEncoder, render, schema_key, scored_options
+from serving.prompt import MAX_CHARACTERS_PER_TOKEN, EncodedPrompt, PromptEncoder, render, schema_key, scored_options
 from tests.serving.harness import composing_tokenizer, encoder, reference_record, tiny_tokenizer
 from tests.serving.strategies import QUESTIONS, REQUESTS
 
@@ -47,20 +47,20 @@ def assert_equals_reference(prompt: EncodedPrompt, request: dict[str, Any], toke
         assert names == expected.option_ids
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(REQUESTS)
 def test_equals_the_reference(request: dict[str, Any]) -> None:
     assert_equals_reference(encode(request), request)
     assert_equals_reference(encode(request), request)  # now from the cache
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(REQUESTS)
 def test_equals_the_reference_where_the_tokenizer_normalizes(request: dict[str, Any]) -> None:
     assert_equals_reference(encode(request, encoder(composing_tokenizer())), request, composing_tokenizer())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(REQUESTS)
 def test_every_span_decodes_to_its_text(request: dict[str, Any]) -> None:
     prompt = encode(request)
@@ -84,7 +84,7 @@ def _plain(value: Any) -> Any:
     return [_plain(member) for member in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(REQUESTS)
 def test_counts_add_up(request: dict[str, Any]) -> None:
     prompt = encode(request)
@@ -92,7 +92,7 @@ def test_counts_add_up(request: dict[str, Any]) -> None:
     assert prompt.state_tokens + prompt.schema_tokens + prompt.fixed_tokens == len(prompt.input_ids)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(QUESTIONS, QUESTIONS)
 def test_two_schemas_share_a_key_only_if_they_are_encoded_alike(left: dict[str, Any], right: dict[str, Any]) -> None:
     for other in (right, dict(reversed(left.items()))):
@@ -180,6 +180,13 @@ class CountingTokenizer:
     def __call__(self, text: str, *, add_special_tokens: bool) -> Any:
         return tiny_tokenizer()(text, add_special_tokens=add_special_tokens)
 
+    def texts_of(self, request: dict[str, Any]) -> list[str]:
+        """What is tokenized of a request that was not seen before: the state, then the schema's pieces."""
+        by = encoder(self)
+        self.backend_tokenizer.calls.clear()
+        encode(request, by)
+        return self.backend_tokenizer.calls[-1]
+
 
 def test_a_request_is_one_call_and_a_repeated_schema_costs_only_its_state() -> None:
     tokenizer = CountingTokenizer()
@@ -219,6 +226,55 @@ def test_the_limit_is_exact_and_nothing_is_cut(excess: int) -> None:
         f"the prompt has {len(whole.input_ids)} tokens and the limit is {len(whole.input_ids) - 1}: "
         f"state 100, schema {whole.schema_tokens}, fixed text {whole.fixed_tokens}"
     )
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+@pytest.mark.parametrize("where", ["state", "schema", "schema again"])
+def test_a_text_far_over_the_limit_is_not_tokenized_whole(where: str, excess: int) -> None:
+    tokenizer = CountingTokenizer()
+    limit = 2000
+    by = encoder(tokenizer, max_prompt_tokens=limit)
+    question = {"type": "choice", "instructions": "Pick", "criteria": {"a": None}}
+    small = {"state": "s", "questions": {"t": question}}
+    if where == "schema again":
+        encode(small, by)
+    known = 0 if where == "schema again" else sum(map(len, tokenizer.texts_of(small)[1:]))
+    filler = "x" * (MAX_CHARACTERS_PER_TOKEN * limit - known - 1 + excess)
+    request = {"state": "s" + filler, "questions": {"t": question}}
+    if where == "schema":
+        request = {"state": "s", "questions": {"t": question | {"instructions": "Pick" + filler}}}
+    tokenizer.backend_tokenizer.calls.clear()
+    with pytest.raises(
+        PromptTooLongError, match="refused without counting" if excess else r"^the prompt has \d+ tokens"
+    ):
+        encode(request, by)
+    [call] = tokenizer.backend_tokenizer.calls
+    assert max(map(len, call)) <= MAX_CHARACTERS_PER_TOKEN * limit
+
+
+def test_a_panic_in_the_tokenizer_is_an_ordinary_error() -> None:
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+    tokenizer = CountingTokenizer()
+    by = encoder(tokenizer)
+
+    def panicking(input: list[str], *, add_special_tokens: bool) -> Any:
+        raise panic("retry-limit-in-match over")
+
+    tokenizer.backend_tokenizer.encode_batch_fast = panicking  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="the tokenizer panicked: retry-limit-in-match over"):
+        by.count("text")
+
+
+def test_other_base_exceptions_pass_through() -> None:
+    tokenizer = CountingTokenizer()
+    by = encoder(tokenizer)
+
+    def interrupted(input: list[str], *, add_special_tokens: bool) -> Any:
+        raise KeyboardInterrupt
+
+    tokenizer.backend_tokenizer.encode_batch_fast = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        by.count("text")
 
 
 class DroppingTokenizer(CountingTokenizer):
@@ -261,7 +317,7 @@ def test_a_tokenizer_without_a_fast_implementation_is_refused() -> None:
         encoder(Slow())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(REQUESTS, min_size=2, max_size=6))
 def test_threads_do_not_disturb_each_other(requests: list[dict[str, Any]]) -> None:
     by = encoder(cache_entries=2)
