@@ -6,7 +6,7 @@ mean something elsewhere (`REFUSED_FIELDS`): ignoring them silently would change
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NoReturn, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -21,15 +21,15 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
 from model_plugin.schema_layout import QUESTION_TYPES
 from serving.errors import Fault, InvalidRequestError
-from serving.strict_json import shorten
+from serving.faults import faults_of
+from serving.strict_json import json_kind, shorten
 
 MAX_CHOICE_OPTIONS = 255
 MAX_SCORE_LEVELS = 10
-MAX_REPORTED_FAULTS = 50
 
 # What each of these would change, were it not refused.
 REFUSED_FIELDS: Mapping[str, str] = {
@@ -44,25 +44,12 @@ REFUSED_FIELDS: Mapping[str, str] = {
 }
 
 
-def _kind(value: Any) -> str:
-    """What a parsed JSON value is called in JSON."""
-    names = {
-        str: "a string",
-        bool: "a boolean",
-        int: "a number",
-        float: "a number",
-        dict: "an object",
-        list: "an array",
-    }
-    return names.get(type(value), "null")
-
-
 def _text(value: Any) -> Any:
     # One check instead of a union, which would report one fault per member.
     if isinstance(value, str | dict | list):
         return value
     raise PydanticCustomError(
-        "content_type", "must be a string, an object or an array, not {kind}", {"kind": _kind(value)}
+        "content_type", "must be a string, an object or an array, not {kind}", {"kind": json_kind(value)}
     )
 
 
@@ -70,7 +57,7 @@ def _text_or_null(value: Any) -> Any:
     if value is None or isinstance(value, str | dict | list):
         return value
     raise PydanticCustomError(
-        "content_type", "must be a string, an object, an array or null, not {kind}", {"kind": _kind(value)}
+        "content_type", "must be a string, an object, an array or null, not {kind}", {"kind": json_kind(value)}
     )
 
 
@@ -139,13 +126,13 @@ def _known_type(value: Any) -> Any:
         return value
     allowed = ", ".join(QUESTION_TYPES)
     if not isinstance(value, dict):
-        raise PydanticCustomError("question_type", "must be an object, not {kind}", {"kind": _kind(value)})
+        raise PydanticCustomError("question_type", "must be an object, not {kind}", {"kind": json_kind(value)})
     if "type" not in value:
         raise PydanticCustomError("question_tag_missing", "is required: one of {allowed}", {"allowed": allowed})
     tag = value["type"]
     if not isinstance(tag, str):
         raise PydanticCustomError(
-            "question_tag", "must be one of {allowed}, not {kind}", {"allowed": allowed, "kind": _kind(tag)}
+            "question_tag", "must be one of {allowed}, not {kind}", {"allowed": allowed, "kind": json_kind(tag)}
         )
     if tag == "box":
         raise PydanticCustomError(
@@ -268,69 +255,9 @@ def parse_request(value: Any) -> SystemOneRequest:
         InvalidRequestError: one fault for each thing wrong, naming the question, the field and the limit.
     """
     if not isinstance(value, dict):
-        _not_an_object(value)
+        message = f"the body must be a JSON object, not {json_kind(value)}"
+        raise InvalidRequestError([Fault(loc=["body"], msg=message, type="dict_type")])
     try:
         return SystemOneRequest.model_validate(value)
     except ValidationError as err:
-        details = err.errors(include_url=False, include_context=True, include_input=True)
-        faults = [_fault(detail) for detail in details[:MAX_REPORTED_FAULTS]]
-        if len(details) > MAX_REPORTED_FAULTS:
-            more = f"{len(details) - MAX_REPORTED_FAULTS} more faults are not listed"
-            faults.append(Fault(loc=["body"], msg=more, type="too_many_faults"))
-        raise InvalidRequestError(faults) from err
-
-
-def _not_an_object(value: Any) -> NoReturn:
-    message = f"the body must be a JSON object, not {_kind(value)}"
-    raise InvalidRequestError([Fault(loc=["body"], msg=message, type="dict_type")])
-
-
-def _fault(detail: ErrorDetails) -> Fault:
-    """One of pydantic's errors in this API's words, without pydantic's own steps in the path."""
-    path = list(detail["loc"])
-    if path[0] == "questions" and len(path) > 2 and path[2] in QUESTION_TYPES:
-        del path[2]  # the union's tag, which is not a key of the request
-    if path[-1] == "[key]":
-        path.pop()
-    kind = detail["type"]
-    if kind.startswith("question_tag"):
-        path.append("type")
-    message = _message(kind, detail, path)
-    if kind == "question_tag_missing":
-        kind = "missing"
-    if path[0] == "questions" and len(path) > 1:
-        where = f"question '{shorten(str(path[1]))}'"
-        fields = ".".join(shorten(str(part)) for part in path[2:])
-        message = f"{where}: {fields} {message}" if fields else f"{where} {message}"
-    else:
-        message = f"{'.'.join(shorten(str(part)) for part in path)} {message}"
-    return Fault(
-        loc=["body", *(shorten(part) if isinstance(part, str) else part for part in path)], msg=message, type=kind
-    )
-
-
-def _message(kind: str, detail: ErrorDetails, path: list[str | int]) -> str:
-    context, value = detail.get("ctx", {}), detail["input"]
-    item = {"criteria": "options", "questions": "questions"}.get(str(path[-1]), "items")
-    if isinstance(value, list):
-        item = "levels"
-    match kind:
-        case "missing":
-            return "is required"
-        case "extra_forbidden":
-            keys = "true and false" if len(path) > 3 else "type, instructions and criteria"
-            return f"is not a key here; the keys are {keys}"
-        case "dict_type" | "model_type":
-            return f"must be an object, not {_kind(value)}"
-        case "list_type":
-            return f"must be a list, not {_kind(value)}"
-        case "string_type":
-            return f"must be a string, not {_kind(value)}"
-        case "too_long":
-            return f"has {len(value)} {item}; the limit is {context['max_length']}"
-        case "too_short":
-            return f"has no {item}; it needs at least {context['min_length']}"
-        case "string_too_short":
-            return "has an empty id; an id needs at least one character"
-        case _:
-            return detail["msg"]
+        raise InvalidRequestError(faults_of(err)) from err

@@ -31,10 +31,10 @@ from serving.errors import (
 )
 from serving.front import Front, RequestRecord
 from serving.lifecycle import Lifecycle
-from serving.prompt import Tokenizer
 from serving.request_frame import RequestFrame
 from serving.settings import ServingSettings
 from serving.strict_json import shorten
+from serving.tokenizer import Tokenizer
 
 logger = logging.getLogger("clef_serving")
 

@@ -13,8 +13,9 @@ from serving.api_types import NoulQuestion, Question, SystemOneRequest, SystemOn
 from serving.engine import Engine, EngineDeadError, ScoreRequest
 from serving.errors import PromptTooLongError, UnknownModelError, json_bytes
 from serving.lifecycle import Lifecycle
-from serving.prompt import EncodedPrompt, PromptEncoder, Tokenizer
+from serving.prompt import EncodedPrompt, PromptEncoder
 from serving.settings import ServingSettings
+from serving.tokenizer import Tokenizer
 
 # Long enough to compile what a long prompt needs, short enough not to hold up the start.
 MAX_WARM_UP_STATE_TOKENS = 2048

@@ -7,15 +7,16 @@ As in the reference, the text of a control token (`<|im_end|>`) in a request bec
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from model_plugin.schema_layout import QuestionSpans, Span
 from serving.api_types import MAX_CHOICE_OPTIONS, ChoiceQuestion, NoulCriteria, NoulQuestion, Question, ScoreQuestion
 from serving.errors import Fault, InvalidRequestError, PromptTooLongError
 from serving.schema_cache import SchemaCache
 from serving.strict_json import shorten
+from serving.tokenizer import BatchTokenizer, Tokenizer
 
 PREFIX = (
     "<|im_start|>system\nRead the complete state and schema. Decide every field jointly. "
@@ -39,44 +40,6 @@ NOUL_DESCRIPTIONS: Mapping[str, Any] = {
 
 # How the reference writes JSON into the prompt.
 _write_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
-
-
-class Encoding(Protocol):
-    """What the Rust tokenizer returns for one text."""
-
-    @property
-    def ids(self) -> list[int]:
-        """The token ids."""
-        ...
-
-
-class RustTokenizer(Protocol):
-    """The part used here of `tokenizers.Tokenizer`, which releases the interpreter lock while it works."""
-
-    def encode_batch_fast(self, input: list[str], *, add_special_tokens: bool) -> Sequence[Encoding]:
-        """Tokenize every text, without offsets."""
-        ...
-
-    def no_truncation(self) -> None:
-        """Switch truncation off."""
-        ...
-
-    def no_padding(self) -> None:
-        """Switch padding off."""
-        ...
-
-
-class Tokenizer(Protocol):
-    """The part used here of a Transformers fast tokenizer."""
-
-    @property
-    def backend_tokenizer(self) -> Any:
-        """The `RustTokenizer` behind it."""
-        ...
-
-    def __call__(self, text: str, *, add_special_tokens: bool) -> Any:
-        """Tokenize one text; the result has `input_ids`."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,30 +122,21 @@ class PromptEncoder:
     """Encodes requests with one tokenizer. Every method may be called from any thread.
 
     Args:
-        tokenizer: a Transformers fast tokenizer. It must not be used with truncation or padding elsewhere.
+        tokenizer: the release's, a Transformers fast tokenizer; see `BatchTokenizer`.
         max_prompt_tokens: the longest prompt, in tokens.
         cache_entries: how many encoded schemas to keep.
         cache_tokens: how many tokens of encoded schemas to keep.
 
     Raises:
-        ValueError: the tokenizer has no Rust backend, or the backend disagrees with it on this module's own texts.
+        ValueError: the tokenizer cannot be used.
     """
 
     def __init__(self, *, tokenizer: Tokenizer, max_prompt_tokens: int, cache_entries: int, cache_tokens: int) -> None:
-        backend: RustTokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None:
-            raise ValueError("the release's tokenizer has no fast (Rust) implementation, which this server needs")
-        # Transformers sets both before each of its own calls; a batched call on the backend must find them off.
-        backend.no_truncation()
-        backend.no_padding()
-        self._backend = backend
+        self._tokenize = BatchTokenizer(tokenizer)
         self._max_prompt_tokens = max_prompt_tokens
         self._cache: SchemaCache[_Schema] = SchemaCache(max_entries=cache_entries, max_tokens=cache_tokens)
         constants = [PREFIX, SUFFIX, SCHEMA_START, OPTIONS_START, OPTION_END, FIELD_END, *OPTION_STARTS]
-        self._constants = self._tokenize(constants)
-        for text in constants:
-            if self._constants[text] != list(tokenizer(text, add_special_tokens=False).input_ids):
-                raise ValueError(f"the tokenizer's batched call disagrees with its single call on {text!r}")
+        self._constants = self._tokenize.checked(constants)
         self.fixed_tokens = len(self._constants[PREFIX]) + len(self._constants[SUFFIX])
 
     def count(self, text: str) -> int:
@@ -237,18 +191,6 @@ class PromptEncoder:
             f"{self.fixed_tokens}; more than {MAX_CHARACTERS_PER_TOKEN} characters for each token of the limit are "
             "refused without counting the rest"
         )
-
-    def _tokenize(self, texts: Iterable[str]) -> dict[str, list[int]]:
-        """Each distinct text's ids, from one call."""
-        distinct = list(dict.fromkeys(texts))
-        try:
-            encodings = self._backend.encode_batch_fast(distinct, add_special_tokens=False)
-        except BaseException as err:
-            # A panic in Rust is no Exception, and would pass by everything that handles errors.
-            if type(err).__module__ == "pyo3_runtime":
-                raise RuntimeError(f"the tokenizer panicked: {err}") from err
-            raise
-        return {text: encoding.ids for text, encoding in zip(distinct, encodings, strict=True)}
 
     def _assemble(self, pieces: list[_Pieces], ids: Mapping[str, list[int]]) -> _Schema:
         constants = self._constants

@@ -21,6 +21,19 @@ def shorten(text: str) -> str:
     return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "…"
 
 
+def json_kind(value: Any) -> str:
+    """What a parsed JSON value is called in JSON."""
+    names = {
+        str: "a string",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        dict: "an object",
+        list: "an array",
+    }
+    return names.get(type(value), "null")
+
+
 class _RepeatedKeys(dict[str, Any]):
     """An object whose text held a key twice. Found again by the walk, which knows the path to it."""
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.api_types import MAX_REPORTED_FAULTS, REFUSED_FIELDS, SystemOneRequest, parse_request
+from serving.api_types import REFUSED_FIELDS, SystemOneRequest, parse_request
 from serving.errors import InvalidRequestError
+from serving.faults import MAX_REPORTED_FAULTS
 from tests.serving.strategies import JSON, QUESTIONS, REQUESTS, TEXT
 
 KNOWN_KEYS = st.sampled_from(["type", "instructions", "criteria", "true", "false", "noul", "choice", "score", "box"])

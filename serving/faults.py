@@ -1,0 +1,74 @@
+"""Says what pydantic found wrong with a request in this API's words: question, field and limit, and nothing of the input.
+
+Knows nothing of HTTP or of the types themselves.
+"""
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from model_plugin.schema_layout import QUESTION_TYPES
+from serving.errors import Fault
+from serving.strict_json import json_kind, shorten
+
+MAX_REPORTED_FAULTS = 50
+
+
+def faults_of(error: ValidationError) -> list[Fault]:
+    """One fault for each error, up to a bound; then one that counts the rest."""
+    details = error.errors(include_url=False)
+    faults = [_fault(detail) for detail in details[:MAX_REPORTED_FAULTS]]
+    if len(details) > MAX_REPORTED_FAULTS:
+        more = f"{len(details) - MAX_REPORTED_FAULTS} more faults are not listed"
+        faults.append(Fault(loc=["body"], msg=more, type="too_many_faults"))
+    return faults
+
+
+def _fault(detail: ErrorDetails) -> Fault:
+    """One of pydantic's errors in this API's words, without pydantic's own steps in the path."""
+    path = list(detail["loc"])
+    if path[0] == "questions" and len(path) > 2 and path[2] in QUESTION_TYPES:
+        del path[2]  # the union's tag, which is not a key of the request
+    if path[-1] == "[key]":
+        path.pop()
+    kind = detail["type"]
+    if kind.startswith("question_tag"):
+        path.append("type")
+    message = _message(kind, detail, path)
+    if kind == "question_tag_missing":
+        kind = "missing"
+    if path[0] == "questions" and len(path) > 1:
+        where = f"question '{shorten(str(path[1]))}'"
+        fields = ".".join(shorten(str(part)) for part in path[2:])
+        message = f"{where}: {fields} {message}" if fields else f"{where} {message}"
+    else:
+        message = f"{'.'.join(shorten(str(part)) for part in path)} {message}"
+    return Fault(
+        loc=["body", *(shorten(part) if isinstance(part, str) else part for part in path)], msg=message, type=kind
+    )
+
+
+def _message(kind: str, detail: ErrorDetails, path: list[str | int]) -> str:
+    context, value = detail.get("ctx", {}), detail["input"]
+    item = {"criteria": "options", "questions": "questions"}.get(str(path[-1]), "items")
+    if isinstance(value, list):
+        item = "levels"
+    match kind:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            keys = "true and false" if len(path) > 3 else "type, instructions and criteria"
+            return f"is not a key here; the keys are {keys}"
+        case "dict_type" | "model_type":
+            return f"must be an object, not {json_kind(value)}"
+        case "list_type":
+            return f"must be a list, not {json_kind(value)}"
+        case "string_type":
+            return f"must be a string, not {json_kind(value)}"
+        case "too_long":
+            return f"has {len(value)} {item}; the limit is {context['max_length']}"
+        case "too_short":
+            return f"has no {item}; it needs at least {context['min_length']}"
+        case "string_too_short":
+            return "has an empty id; an id needs at least one character"
+        case _:
+            return detail["msg"]
