@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
 # Measured on 2 cores from a fast mirror; README.md has the commands.
-COSTS = {"cpu": "about 7 GB on disk, a few minutes", "cuda": "about 11 GB on disk, several minutes"}
+COSTS = {"cpu": "about 7 GB on disk, a few minutes", "cuda": "about 10 GB on disk, several minutes"}
 # A package whose download is at least this large is worth a line of its own, in MB.
 LARGE_DOWNLOAD_MB = 50
 HEARTBEAT_S = 15
@@ -123,12 +123,12 @@ def _forward(process: "subprocess.Popen[str]", lines: "queue.Queue[str | None]")
 
 def _condense(lines: "queue.Queue[str | None]", keep: Callable[[str], object], total: int) -> None:
     """Print a line for each large download, for every 25 packages, and one now and then while pip is silent."""
-    collected, step = 0, "resolving"
+    collected, step, started = 0, "resolving", time.monotonic()
     while True:
         try:
             line = lines.get(timeout=HEARTBEAT_S)
         except queue.Empty:
-            say(f"  ... still {step}")
+            say(f"  ... still {step}, {time.monotonic() - started:.0f} s so far")
             continue
         if line is None:
             return
