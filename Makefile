@@ -41,7 +41,7 @@ help: ## this list
 
 check-python:
 	@"$(PYTHON)" -c '$(usable_python)' 2>/dev/null || { \
-		echo "make: Python 3.11 or 3.12 with venv is needed; found: $$(python3 --version 2>&1) as python3." >&2; \
+		echo "make: Python 3.11 or 3.12 with venv is needed; found: $$($(or $(PYTHON),python3) --version 2>&1 | head -1)." >&2; \
 		echo "make: install one (Debian, Ubuntu: apt install python3-venv) or name it: make PYTHON=/path/to/python3.12 ..." >&2; \
 		exit 1; }
 	@case '$(DEVICE)' in auto|cuda|cpu) ;; *) echo "make: DEVICE must be auto, cuda or cpu, not '$(DEVICE)'" >&2; exit 1;; esac
