@@ -1,4 +1,4 @@
-"""`clef-serve` as a person runs it, with the real SGLang engine on the CPU: `demo` from start to stop, and a killed scheduler."""
+"""`clef-serve` with the real SGLang engine on the CPU, as a person runs it: `demo` from start to stop; a killed scheduler."""
 
 import json
 import subprocess
