@@ -30,6 +30,7 @@ from serving.strict_json import json_kind, shorten
 
 MAX_CHOICE_OPTIONS = 255
 MAX_SCORE_LEVELS = 10
+MAX_CACHE_SALT = 256  # characters
 
 # What each of these would change, were it not refused.
 REFUSED_FIELDS: Mapping[str, str] = {
@@ -163,13 +164,18 @@ _Refused = Annotated[SkipJsonSchema[Any], AfterValidator(_refused)]
 
 
 class SystemOneRequest(BaseModel):
-    """A state and the questions about it. Without `model` the served model answers."""
+    """A state and the questions about it. Without `model` the served model answers.
+
+    Requests share the computation of equal states only under equal `cache_salt`s, so that how long an answer takes tells
+    nothing about what others asked.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
     model: str | None = None
     state: Content
     questions: dict[QuestionId, Question] = Field(min_length=1)
+    cache_salt: Annotated[str, StringConstraints(max_length=MAX_CACHE_SALT)] | None = None
     assets: _Refused = None
     images: _Refused = None
     videos: _Refused = None
@@ -207,10 +213,11 @@ class ScoreAnswer(BaseModel):
 
 
 class Usage(BaseModel):
-    """Tokens of the prompt. Nothing is generated, so `output_tokens` is 0."""
+    """Tokens of the prompt. Nothing is generated, so `output_tokens` is 0. Cached tokens were not computed again."""
 
     input_tokens: int
     output_tokens: int = 0
+    x_cached_tokens: int = 0
 
 
 class SystemOneResponse(BaseModel):

@@ -33,21 +33,23 @@ class ScoreRequest:
     """One prompt to score. Positions index `input_ids`.
 
     Attributes:
-        state_end: where the state ends; tokens before it may be served from the cache. None caches nothing of the schema
-            either, but is taken as where the first question starts.
+        state_end: where the state ends; tokens before it may be served from the cache, those after it never are.
         cache_salt: prompts share cached prefixes only under equal salts.
     """
 
     request_id: str
     input_ids: Sequence[int]
     questions: Sequence[QuestionSpans]
-    state_end: int | None = None
+    state_end: int
     cache_salt: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreResult:
-    """The head's FP32 logits, one list per question in request order, one value per option in scoring order."""
+    """The head's FP32 logits, one list per question in request order, one value per option in scoring order.
+
+    `cached_tokens` of the prompt's tokens were not computed again.
+    """
 
     logits: list[list[float]]
     prompt_tokens: int
@@ -218,12 +220,11 @@ class SGLangEngine:
         assert self._death is not None, "attach the engine first"
         if self._death.done():
             raise EngineDeadError(self._death.result())
-        state_end = request.questions[0].question[0] if request.state_end is None else request.state_end
         layout = pack_layout(
             PromptLayout(
                 prompt_tokens=len(request.input_ids),
                 questions=tuple(request.questions),
-                state_end=state_end,
+                state_end=request.state_end,
                 namespace=namespace_of(request.cache_salt),
             )
         )

@@ -80,7 +80,7 @@ class Front:
         """
         self._lifecycle.require_serving()
         request, prompt = await self._in_pool(self._read, body, record)
-        response = await self._decide(record.request_id, request.questions, prompt)
+        response = await self._decide(record.request_id, request.questions, prompt, request.cache_salt)
         return json_bytes(response.model_dump())
 
     async def warm_up(self) -> None:
@@ -116,11 +116,17 @@ class Front:
         return request, prompt
 
     async def _decide(
-        self, request_id: str, questions: Mapping[str, Question], prompt: EncodedPrompt
+        self, request_id: str, questions: Mapping[str, Question], prompt: EncodedPrompt, cache_salt: str | None = None
     ) -> SystemOneResponse:
         try:
             result = await self._engine.score(
-                ScoreRequest(request_id=request_id, input_ids=prompt.input_ids, questions=prompt.questions)
+                ScoreRequest(
+                    request_id=request_id,
+                    input_ids=prompt.input_ids,
+                    questions=prompt.questions,
+                    state_end=prompt.state_end,
+                    cache_salt=cache_salt,
+                )
             )
         except EngineDeadError as err:
             self._lifecycle.fail(str(err))
@@ -128,7 +134,7 @@ class Front:
         return SystemOneResponse(
             model=self._settings.served_model_name,
             answers=answers(questions, prompt.option_names, result.logits, confidence=self._settings.confidence),
-            usage=Usage(input_tokens=result.prompt_tokens),
+            usage=Usage(input_tokens=result.prompt_tokens, x_cached_tokens=result.cached_tokens),
         )
 
     async def _in_pool(self, work: Any, *args: Any) -> Any:

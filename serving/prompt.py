@@ -47,12 +47,14 @@ class EncodedPrompt:
     """A prompt and what its tokens stand for.
 
     `option_names` holds, for each question, its options' names in the order of its spans, which is the scoring order.
-    `state_tokens` + `schema_tokens` + `fixed_tokens` is the prompt's length; fixed are the texts around both.
+    `state_tokens` + `schema_tokens` + `fixed_tokens` is the prompt's length; fixed are the texts around both. The state ends
+    before token `state_end`, where the schema begins.
     """
 
     input_ids: list[int]
     questions: tuple[QuestionSpans, ...]
     option_names: tuple[tuple[str, ...], ...]
+    state_end: int
     state_tokens: int
     schema_tokens: int
     fixed_tokens: int
@@ -175,6 +177,7 @@ class PromptEncoder:
             input_ids=prefix + state_ids + schema.ids + self._constants[SUFFIX],
             questions=tuple(spans.shifted(offset) for spans in schema.questions),
             option_names=schema.option_names,
+            state_end=offset,
             state_tokens=len(state_ids),
             schema_tokens=len(schema.ids),
             fixed_tokens=self.fixed_tokens,

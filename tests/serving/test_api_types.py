@@ -102,5 +102,5 @@ def test_a_value_is_never_echoed() -> None:
 
 def test_every_refused_field_is_a_field_and_hidden_from_the_schema() -> None:
     assert set(REFUSED_FIELDS) <= set(SystemOneRequest.model_fields)
-    assert list(SystemOneRequest.model_json_schema()["properties"]) == ["model", "state", "questions"]
-    assert set(SystemOneRequest.model_fields) == {"model", "state", "questions", *REFUSED_FIELDS}
+    assert list(SystemOneRequest.model_json_schema()["properties"]) == ["model", "state", "questions", "cache_salt"]
+    assert set(SystemOneRequest.model_fields) == {"model", "state", "questions", "cache_salt", *REFUSED_FIELDS}

@@ -64,6 +64,22 @@ async def test_a_request_is_answered(client: httpx.AsyncClient) -> None:
     assert same(response.json(), reference_body(REQUEST))
 
 
+async def test_the_engine_is_told_where_the_state_ends_and_whose_it_is() -> None:
+    engine = FakeEngine()
+    async with client_of(make_app(engine)) as client:
+        for salt in ("acme", None):
+            response = await client.post("/v1/systemone", json={**REQUEST, "cache_salt": salt})
+            assert response.status_code == 200
+        refused = await client.post("/v1/systemone", json={**REQUEST, "cache_salt": "x" * 257})
+    first, second = engine.requests[-2:]
+    assert (first.cache_salt, second.cache_salt) == ("acme", None)
+    assert first.state_end == second.state_end
+    schema = tiny_tokenizer().decode(list(first.input_ids[first.state_end :]))
+    assert schema.startswith("\n\nSCHEMA FIELDS:\n\nFIELD 1\nID: refund\n")
+    assert refused.status_code == 422
+    assert refused.json()["detail"][0]["loc"] == ["body", "cache_salt"]
+
+
 async def test_reference_confidence() -> None:
     async with client_of(make_app(FakeEngine(), confidence="reference")) as client:
         answers = (await client.post("/v1/systemone", json=REQUEST)).json()["answers"]

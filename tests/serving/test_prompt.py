@@ -12,7 +12,7 @@ from model_plugin.schema_layout import QUESTION_TYPES
 from serving import strict_json
 from serving.api_types import ChoiceQuestion, NoulQuestion, SystemOneRequest, parse_request
 from serving.errors import InvalidRequestError, PromptTooLongError
-from serving.prompt import MAX_CHARACTERS_PER_TOKEN, EncodedPrompt, PromptEncoder, render, schema_key, scored_options
+from serving.prompt import PREFIX, MAX_CHARACTERS_PER_TOKEN, EncodedPrompt, PromptEncoder, render, schema_key, scored_options
 from tests.serving.harness import composing_tokenizer, encoder, reference_record, tiny_tokenizer
 from tests.serving.strategies import QUESTIONS, REQUESTS
 
@@ -90,6 +90,7 @@ def test_counts_add_up(request: dict[str, Any]) -> None:
     prompt = encode(request)
     assert prompt.state_tokens == len(tiny_tokenizer()(render(request["state"]), add_special_tokens=False).input_ids)
     assert prompt.state_tokens + prompt.schema_tokens + prompt.fixed_tokens == len(prompt.input_ids)
+    assert decode(prompt, (0, prompt.state_end)) == PREFIX + render(request["state"])
 
 
 @settings(max_examples=200)
