@@ -128,7 +128,10 @@ class EngineSettings:
             # A CPU has no memory of its own to fill: room for a few of the longest prompts, not a share of the machine.
             arguments |= {"--attention-backend": "torch_native", "--max-total-tokens": str(4 * context)}
             arguments |= {"--max-running-requests": "32"}
-        return [part for pair in arguments.items() for part in pair] + ["--skip-server-warmup", *self.extra_args]
+        flags = ["--skip-server-warmup"]
+        if self.device == "cpu":
+            flags.append("--sleep-on-idle")  # an idle scheduler would otherwise spin on one of the few cores
+        return [part for pair in arguments.items() for part in pair] + flags + list(self.extra_args)
 
 
 class SGLangEngine:

@@ -15,15 +15,12 @@ from typing import Literal
 STAND_IN_PATH = Path(__file__).parent / "stand_in"
 
 
-def activate(
-    dtype: Literal["bfloat16", "float32"], *, environ: MutableMapping[str, str] = os.environ, threads: int | None = None
-) -> None:
+def activate(dtype: Literal["bfloat16", "float32"], *, environ: MutableMapping[str, str] = os.environ) -> None:
     """Make this process and the ones it spawns run SGLang's CPU engine.
 
     Args:
         dtype: what the weights and activations will be; convolution states follow it, or FP32 answers would not be FP32.
         environ: the environment to prepare.
-        threads: OpenMP threads of each engine process; None leaves the choice to OpenMP.
 
     Raises:
         RuntimeError: SGLang is already imported, so its device choice can no longer be changed.
@@ -32,8 +29,8 @@ def activate(
         raise RuntimeError("the CPU platform must be activated before sglang is imported")
     environ["SGLANG_USE_CPU_ENGINE"] = "1"
     environ["SGLANG_MAMBA_CONV_DTYPE"] = dtype
-    if threads is not None:
-        environ["OMP_NUM_THREADS"] = str(threads)
+    # Threads that spin between two small operators take the cores from everything else.
+    environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     path = str(STAND_IN_PATH)
     inherited = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != path]
     environ["PYTHONPATH"] = os.pathsep.join([path, *inherited])
