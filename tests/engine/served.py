@@ -1,0 +1,141 @@
+"""A real server on the real engine, the reference beside it, and the distance between their answers."""
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import torch
+from clef_finetune.jsm import load_jsm
+from clef_finetune.tiny import build_tiny_release
+
+from tests.launch.running import Running, running
+
+START_TIMEOUT_S = 300
+# What a checkpoint may read where nothing limits the server before.
+MAX_PROMPT_TOKENS = 65_536
+GRID = 64
+# Tiny models gain nothing from more threads, and lose much on a machine that does other things.
+ENVIRON = {"OMP_NUM_THREADS": "1"}
+
+
+def build_release(directory: Path, seed: int) -> Path:
+    """A tiny random release in the exact layout, with room for 255 options and long states.
+
+    Its tokenizer has one token for each byte.
+    """
+    release: Path = build_tiny_release(directory, seed=seed)
+    path = release / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["vision_config"]["deepstack_visual_indexes"] = []  # Transformers does not write it, SGLang needs it
+    config["text_config"]["max_position_embeddings"] = MAX_PROMPT_TOKENS
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return release
+
+
+class Reference:
+    """Cloudflare's implementation on the CPU."""
+
+    def __init__(self, release: Path, dtype: torch.dtype) -> None:
+        self.module: ModuleType = load_jsm()
+        self.model, self.processor = self.module.load_release_model(release, device="cpu", dtype=dtype)
+
+    def encode(self, record: dict[str, Any]) -> Any:
+        """The reference's prompt; media are given as the reference takes them."""
+        return self.module.encode_record(
+            self.processor.tokenizer, record, max_length=MAX_PROMPT_TOKENS, processor=self.processor
+        )
+
+    @torch.inference_mode()
+    def probabilities(self, record: dict[str, Any]) -> dict[str, dict[str, float]]:
+        """For each question the probability of each option."""
+        encoded = self.encode(record)
+        batch = self.module.collate_records([encoded], self.processor.tokenizer.pad_token_id, torch.device("cpu"))
+        return {
+            question.question_id: dict(
+                zip(question.option_ids, logits.float().softmax(-1).tolist(), strict=True)
+            )
+            for question, logits in zip(encoded.questions, self.model(batch)[0], strict=True)
+        }
+
+    def state_end(self, record: dict[str, Any]) -> int:
+        """Where the state ends in the reference's prompt, in tokens."""
+        alone = self.encode({**record, "state": ""})
+        return len(self.encode(record).input_ids) - len(alone.input_ids) + self._prefix_tokens
+
+    @functools.cached_property
+    def _prefix_tokens(self) -> int:
+        text = f"<|im_start|>system\n{self.module.SYSTEM_PROMPT}<|im_end|>\n<|im_start|>user\nSTATE:\n"
+        return len(self.processor.tokenizer(text, add_special_tokens=False).input_ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A running server and the reference of the same release."""
+
+    process: Running
+    url: str
+    reference: Reference
+    client: httpx.Client
+
+    def post(self, body: dict[str, Any]) -> httpx.Response:
+        return self.client.post("/v1/systemone", json=body)
+
+    def ask(self, record: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        """The response to a record that must be answered."""
+        response = self.post({**record, **fields})
+        assert response.status_code == 200, response.text
+        answered: dict[str, Any] = response.json()
+        return answered
+
+    def ask_together(self, records: list[dict[str, Any]], **fields: Any) -> list[dict[str, Any]]:
+        """The same for several at once."""
+        with ThreadPoolExecutor(len(records)) as pool:
+            return list(pool.map(lambda record: self.ask(record, **fields), records))
+
+
+def cached(answered: dict[str, Any]) -> int:
+    """How many tokens of the prompt were not computed again."""
+    tokens: int = answered["usage"]["x_cached_tokens"]
+    return tokens
+
+
+def probabilities(answered: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """What a response says of every option."""
+    return {
+        question_id: {"true": answer["noul"], "false": 1 - answer["noul"]}
+        if answer["type"] == "noul"
+        else answer["probabilities"]
+        for question_id, answer in answered["answers"].items()
+    }
+
+
+def distance(one: dict[str, dict[str, float]], other: dict[str, dict[str, float]]) -> float:
+    """max |dp| over all options of all questions, which must be the same."""
+    assert one.keys() == other.keys()
+    for question_id in one:
+        assert one[question_id].keys() == other[question_id].keys()
+    return max(abs(p - other[question_id][option]) for question_id in one for option, p in one[question_id].items())
+
+
+@contextlib.contextmanager
+def serving(release: Path, *arguments: str, dtype: str = "float32", reference: Reference | None = None) -> Iterator[Served]:
+    """Run `clef-serve up` on a release, until ready; arguments after `--` are SGLang's."""
+    ours = ["up", "--device", "cpu", "--port", "0", "--dtype", dtype, "--model", str(release)]
+    with running("launch", *ours, *arguments, environ=ENVIRON) as process:
+        url = process.wait_for(r"clef-serve is ready at (http://\S+)", START_TIMEOUT_S)[1]
+        with httpx.Client(base_url=url, timeout=300) as client:
+            yield Served(
+                process=process,
+                url=url,
+                reference=reference or Reference(release, getattr(torch, dtype)),
+                client=client,
+            )
+        assert process.process.poll() is None, "the server died:\n" + "\n".join(process.lines)
+
