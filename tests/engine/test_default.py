@@ -1,16 +1,14 @@
 """The server as it starts by default, in FP32: answers equal the reference's, cold and cached, alone and together."""
 
 import dataclasses
-import json
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
+import jevcompat.runner
 import pytest
 from typesafe_sdk import AsyncTypeSafeClient, Choice, Noul, Score, TypeSafeClient, TypeSafeUnprocessableEntityError
 
@@ -132,10 +130,10 @@ def test_hits_misses_and_partial_hits_together_equal_the_reference_in_any_order(
             assert distance(probabilities(answered), expected[index]) <= tolerances.FP32
 
 
-def test_64_clients_with_255_options_are_answered_as_one_would_be(served: Served) -> None:
+def test_16_clients_with_255_options_are_answered_as_one_would_be(served: Served) -> None:
     record = RECORDS["many-options"]
     expected = served.reference.probabilities(record)
-    for answered in served.ask_together([record] * 64):
+    for answered in served.ask_together([record] * 16):
         assert distance(probabilities(answered), expected) <= tolerances.FP32
 
 
@@ -152,7 +150,7 @@ def test_the_longest_prompt_is_answered_and_one_token_more_is_refused(served: Se
 
 
 def test_short_prompts_do_not_wait_for_a_long_one_to_end(served: Served) -> None:
-    long = {"state": text(13, 60_000), "questions": {"r": REFUND}}
+    long = {"state": text(13, 30_000), "questions": {"r": REFUND}}
     finished: list[str] = []
 
     def ask(name: str, record: dict[str, Any]) -> None:
@@ -190,14 +188,13 @@ def test_cases_on_the_real_engine(served: Served, case: Case) -> None:
     check_outcome(case, response, served_name=served_name)
 
 
-def test_jevcompat_finds_nothing_to_complain_about(served: Served, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "jevcompat", "test", served.url, "--json", str(report), "--timeout", "120"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    requirements = json.loads(report.read_text(encoding="utf-8"))["requirements"]
-    failed = [requirement for requirement in requirements if requirement["status"] == "fail"]
-    assert failed == []
+def test_jevcompat_finds_nothing_to_complain_about(served: Served) -> None:
+    report = jevcompat.runner.run(served.url, timeout=120)
+    assert {result.id: result.findings for result in report.results if result.findings} == {}
+    assert report.verdict == "conformant"
+    # Keys come later; everything else is exercised.
+    untested = {result.id for result in report.results if result.status == "skip"}
+    assert untested == {"auth.bearer", "auth.missing", "auth.invalid"}
 
 
 def test_the_official_client_reads_every_answer(served: Served) -> None:
@@ -213,8 +210,8 @@ def test_the_official_client_reads_every_answer(served: Served) -> None:
         assert abs(answered.nouls["refund"].noul - expected["refund"]["true"]) <= tolerances.FP32
         assert abs(answered.choices["team"].probabilities["billing"] - expected["team"]["billing"]) <= tolerances.FP32
         assert abs(answered.scores["urgency"].probabilities[2] - expected["urgency"]["2"]) <= tolerances.FP32
-        with pytest.raises(TypeSafeUnprocessableEntityError, match="criteria"):
-            client.system_one(state="x", questions={"t": Choice(instructions="Pick", criteria={})})
+        with pytest.raises(TypeSafeUnprocessableEntityError, match="t.criteria: .*255"):
+            client.system_one(state="x", questions={"t": Choice(criteria={f"o{number}": None for number in range(256)})})
 
 
 @pytest.mark.asyncio
@@ -222,5 +219,5 @@ async def test_the_official_asynchronous_client_reads_an_answer(served: Served) 
     async with AsyncTypeSafeClient(api_key="none", base_url=served.url) as client:
         answered = await client.system_one(state="Late.", questions={"r": Noul(instructions="Late?")})
         assert 0 <= answered.nouls["r"].noul <= 1
-        with pytest.raises(TypeSafeUnprocessableEntityError, match="questions"):
-            await client.system_one(state="x", questions={})
+        with pytest.raises(TypeSafeUnprocessableEntityError, match="s.criteria: .*10"):
+            await client.system_one(state="x", questions={"s": Score(criteria=[f"level {n}" for n in range(11)])})
