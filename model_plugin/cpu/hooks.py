@@ -40,6 +40,36 @@ def supports_state_snapshots() -> bool:
     return True
 
 
+def extend_attention(
+    backend: Any,
+    query: Tensor,
+    output: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    req_to_token: Tensor,
+    req_pool_indices: Tensor,
+    seq_lens: Tensor,
+    extend_prefix_lens: Tensor,
+    extend_seq_lens: Tensor,
+    encoder_lens: Tensor | None = None,
+    scaling: float | None = None,
+    enable_gqa: bool = False,
+    causal: bool = False,
+    is_cross_attn: bool = False,
+    sliding_window_size: int | None = None,
+) -> Tensor:
+    """Write into `output [T, H, P]` the attention of each sequence's new tokens to its cached and new ones."""
+    if not causal or is_cross_attn or encoder_lens is not None or sliding_window_size is not None:
+        raise NotImplementedError("the CPU platform implements the causal attention of Qwen3.5 only")
+    start = 0
+    for row, length, new in zip(req_pool_indices, seq_lens.tolist(), extend_seq_lens.tolist(), strict=True):
+        slots, part = req_to_token[row, :length], slice(start, start + new)
+        k, v = k_cache[slots].to(query.dtype), v_cache[slots].to(query.dtype)
+        output[part] = kernels.causal_attention_after_prefix(query[part], k, v, scaling)
+        start += new
+    return output
+
+
 def without_pynccl(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Turn off NCCL for a tensor-parallel group; gloo carries it on a CPU."""
     return args, {**kwargs, "use_pynccl": False}
@@ -76,5 +106,29 @@ CPU_HOOKS = (
         kind="REPLACE",
         function=supports_state_snapshots,
         reason="SGLang lists the platforms that can snapshot Gated DeltaNet states, and a CPU is not among them",
+    ),
+    Hook(
+        target="sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend._run_sdpa_forward_extend",
+        parameters=(
+            "self",
+            "query",
+            "output",
+            "k_cache",
+            "v_cache",
+            "req_to_token",
+            "req_pool_indices",
+            "seq_lens",
+            "extend_prefix_lens",
+            "extend_seq_lens",
+            "encoder_lens",
+            "scaling",
+            "enable_gqa",
+            "causal",
+            "is_cross_attn",
+            "sliding_window_size",
+        ),
+        kind="REPLACE",
+        function=extend_attention,
+        reason="SGLang's computes attention for the cached tokens too, so that a chunk or a hit costs as much as a miss",
     ),
 )

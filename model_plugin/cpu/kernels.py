@@ -85,3 +85,28 @@ def varlen_attention(q_THP: Tensor, k_THP: Tensor, v_THP: Tensor, q_bounds: list
             q_THP[rows].transpose(0, 1), k_THP[memory].transpose(0, 1), v_THP[memory].transpose(0, 1)
         ).transpose(0, 1)
     return out_THP
+
+
+def causal_attention_after_prefix(q_THP: Tensor, k_SGP: Tensor, v_SGP: Tensor, scale: float | None) -> Tensor:
+    """Attention of a sequence's last T tokens to all its S tokens so far, causal among the T; `[T, H, P]`.
+
+    The prefix needs no mask and the rest is square, so both parts run in PyTorch's fused kernel, at a cost of T x S; they are
+    joined by their log-sum-exp, as in "FlashAttention" (arXiv:2205.14135), section 3.1.
+    """
+    tokens, heads = q_THP.shape[:2]
+    prefix = len(k_SGP) - tokens
+    q, k, v = (
+        x.transpose(0, 1).repeat_interleave(heads // x.shape[1], dim=0).unsqueeze(0) for x in (q_THP, k_SGP, v_SGP)
+    )
+
+    def part(keys: slice, causal: bool) -> tuple[Tensor, Tensor]:  # [1, H, T, P] and log-sum-exp [1, H, T, 1]
+        out, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k[:, :, keys], v[:, :, keys], 0.0, causal, scale=scale
+        )
+        return out.float(), log_sum.float().unsqueeze(-1)
+
+    own, own_log_sum = part(slice(prefix, None), causal=True)
+    if prefix:
+        before, before_log_sum = part(slice(prefix), causal=False)
+        own = own + (before - own) * torch.sigmoid(before_log_sum - own_log_sum)
+    return own[0].transpose(0, 1).to(q_THP.dtype)

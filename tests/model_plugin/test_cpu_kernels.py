@@ -159,3 +159,13 @@ def test_query_and_gate_lie_side_by_side_in_each_head() -> None:
 def test_another_form_of_the_gated_norm_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="gated RMS norm of Qwen3.5 only"):
         kernels.gated_rms_norm(torch.ones(2, 4), torch.ones(4), None, None, is_rms_norm=True)
+
+
+@pytest.mark.parametrize(("prefix", "new"), [(0, 1), (0, 70), (1, 1), (64, 1), (200, 65), (3, 130)], ids=str)
+def test_attention_after_a_prefix_equals_the_masked_product(prefix: int, new: int) -> None:
+    q, k, v = torch.randn(new, 4, 8), torch.randn(prefix + new, 2, 8), torch.randn(prefix + new, 2, 8)
+    mask = torch.ones(new, prefix + new, dtype=torch.bool).tril(prefix)
+    scores = torch.einsum("qhp,khp->hqk", q, k.repeat_interleave(2, 1)) * 0.3
+    weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+    expected = torch.einsum("hqk,khp->qhp", weights, v.repeat_interleave(2, 1))
+    torch.testing.assert_close(kernels.causal_attention_after_prefix(q, k, v, 0.3), expected, atol=1e-6, rtol=1e-5)
