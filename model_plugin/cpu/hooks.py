@@ -71,7 +71,7 @@ def extend_attention(
 
 
 def without_pynccl(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Turn off NCCL for a tensor-parallel group; gloo carries it on a CPU."""
+    """Leave NCCL out of a tensor-parallel group; gloo carries it on a CPU."""
     return args, {**kwargs, "use_pynccl": False}
 
 
@@ -130,5 +130,29 @@ CPU_HOOKS = (
         kind="REPLACE",
         function=extend_attention,
         reason="SGLang's computes attention for the cached tokens too, so that a chunk or a hit costs as much as a miss",
+    ),
+    Hook(
+        target="sglang.srt.distributed.parallel_state.GroupCoordinator.__init__",
+        parameters=(
+            "self",
+            "group_ranks",
+            "local_rank",
+            "torch_distributed_backend",
+            "use_pynccl",
+            "use_mscclpp",
+            "use_custom_allreduce",
+            "use_torch_symm_mem_all_reduce",
+            "use_hpu_communicator",
+            "use_xpu_communicator",
+            "use_message_queue_broadcaster",
+            "group_name",
+            "gloo_timeout",
+            "recovered_rank",
+            "rank_offset",
+            "max_world_size",
+        ),
+        kind="BEFORE",
+        function=without_pynccl,
+        reason="SGLang sets up NCCL for every group of more than one rank, whatever the device",
     ),
 )

@@ -125,16 +125,18 @@ def distance(one: dict[str, dict[str, float]], other: dict[str, dict[str, float]
 
 
 @contextlib.contextmanager
-def serving(release: Path, *arguments: str, dtype: str = "float32", reference: Reference | None = None) -> Iterator[Served]:
+def serving(
+    release: Path, *arguments: str, dtype: str = "float32", environ: dict[str, str] | None = None
+) -> Iterator[Served]:
     """Run `clef-serve up` on a release, until ready; arguments after `--` are SGLang's."""
     ours = ["up", "--device", "cpu", "--port", "0", "--dtype", dtype, "--model", str(release)]
-    with running("launch", *ours, *arguments, environ=ENVIRON) as process:
+    with running("launch", *ours, *arguments, environ={**ENVIRON, **(environ or {})}) as process:
         url = process.wait_for(r"clef-serve is ready at (http://\S+)", START_TIMEOUT_S)[1]
         with httpx.Client(base_url=url, timeout=300) as client:
             yield Served(
                 process=process,
                 url=url,
-                reference=reference or Reference(release, getattr(torch, dtype)),
+                reference=Reference(release, getattr(torch, dtype)),
                 client=client,
             )
         assert process.process.poll() is None, "the server died:\n" + "\n".join(process.lines)
