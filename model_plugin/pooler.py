@@ -149,10 +149,7 @@ class SchemaPooler(nn.Module):
             if chunk.end < chunk.layout.prompt_tokens:
                 self._keep(chunk, sums)
                 continue
-            if self.rows is not None:
-                memory = self.rows.read(chunk.slots(chunk.end))
-            else:
-                memory = memory_TW[part]
+            memory = memory_TW[part] if self.rows is None else self.rows.read(chunk.slots(chunk.end))
             complete.append(
                 _Complete(
                     index=index,
@@ -185,7 +182,7 @@ class SchemaPooler(nn.Module):
         lexical = torch.cat([_present(prompt.sums.lexical_SD) for prompt in group])
         lexical = self._output.sum_over_ranks(lexical)
         hidden = [_present(prompt.sums.hidden_SD).split_with_sizes(_counts(prompt.sums)) for prompt in group]
-        sizes = [(prompt.sums.bounds_S2[:, 1] - prompt.sums.bounds_S2[:, 0]).split(_counts(prompt.sums)) for prompt in group]
+        sizes = [prompt.sums.bounds_S2.diff().squeeze(-1).split(_counts(prompt.sums)) for prompt in group]
         device = lexical.device
         question_tokens = torch.cat([size[0] for size in sizes]).to(device).unsqueeze(-1)
         option_tokens = torch.cat([size[1] for size in sizes]).to(device).unsqueeze(-1)

@@ -53,6 +53,38 @@ class EvidenceRoutingLayer(nn.Module):
             nn.Linear(config.feedforward, width),
         )
 
+    def forward(self, routed: "_Ragged", memory: "_Ragged") -> "_Ragged":
+        """One option a row, `[O, W]`, in sequences of one request each, as `memory` is."""
+        # Keys and values of the memory are projected again for every request, cached rows included. At Clef-Flash's
+        # width that is 6 layers x 4 x 1024^2 = 25 MFLOP a token, against 2 x 9e9 = 18 GFLOP for the backbone: 0.14%
+        # (0.1% for Clef), while caching them would cost 6 x 2 rows a token instead of one.
+        read = _attend(self.attention, routed.map(self.query_norm), memory.map(self.memory_norm))
+        rows_OW = routed.values + read
+        return _Ragged(rows_OW + self.feedforward(self.feedforward_norm(rows_OW)), routed.lengths)
+
+
+class QuestionLayer(nn.Module):
+    """Questions attend to each other, then to the prompt's memory, then a feedforward; all residual.
+
+    The mathematics and the parameter names of `nn.TransformerDecoderLayer` with `norm_first` and GELU.
+    """
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.norm1, self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width), nn.LayerNorm(width)
+        self.self_attn = nn.MultiheadAttention(width, config.heads, batch_first=True)
+        self.multihead_attn = nn.MultiheadAttention(width, config.heads, batch_first=True)
+        self.linear1, self.linear2 = nn.Linear(width, config.feedforward), nn.Linear(config.feedforward, width)
+
+    def forward(self, fields: "_Ragged", memory: "_Ragged") -> "_Ragged":
+        """One question a row, `[Q, W]`, in sequences of one request each, as `memory` is."""
+        lengths = fields.lengths
+        normalized = fields.map(self.norm1)
+        fields = _Ragged(fields.values + _attend(self.self_attn, normalized, normalized), lengths)
+        fields = _Ragged(fields.values + _attend(self.multihead_attn, fields.map(self.norm2), memory), lengths)
+        return _Ragged(fields.values + self.linear2(F.gelu(self.linear1(self.norm3(fields.values)))), lengths)
+
 
 class JointSchemaHead(nn.Module):
     """Source: Cloudflare's `joint_schema_model.py`; tests compare logits with it."""
@@ -61,21 +93,21 @@ class JointSchemaHead(nn.Module):
         super().__init__()
         width, hidden = config.width, config.hidden_size
         self.hidden_norm = nn.LayerNorm(hidden)
-        for name in ("memory", "question", "option_question", "global", "option_context", "option_lexical"):
-            self.add_module(f"{name}_projection", nn.Linear(hidden, width, bias=False))
+        self.memory_projection = nn.Linear(hidden, width, bias=False)
+        self.question_projection = nn.Linear(hidden, width, bias=False)
+        self.option_question_projection = nn.Linear(hidden, width, bias=False)
+        self.global_projection = nn.Linear(hidden, width, bias=False)
+        self.option_context_projection = nn.Linear(hidden, width, bias=False)
+        self.option_lexical_projection = nn.Linear(hidden, width, bias=False)
         self.type_embedding = nn.Embedding(3, width)
         self.evidence_layers = nn.ModuleList(EvidenceRoutingLayer(config) for _ in range(config.routing_layers))
         self.option_summary_norm = nn.LayerNorm(width)
-        self.layers = nn.ModuleList(
-            nn.TransformerDecoderLayer(
-                width, config.heads, config.feedforward, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-            )
-            for _ in range(config.layers)
-        )
+        self.layers = nn.ModuleList(QuestionLayer(config) for _ in range(config.layers))
         self.field_norm, self.option_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.residual_scorer = nn.Sequential(nn.Linear(4 * width, width), nn.GELU(), nn.Identity(), nn.Linear(width, 1))
-        for name in ("prior_logit_scale", "joint_logit_scale", "residual_gate"):
-            self.register_parameter(name, nn.Parameter(torch.zeros(())))
+        self.prior_logit_scale = nn.Parameter(torch.zeros(()))
+        self.joint_logit_scale = nn.Parameter(torch.zeros(()))
+        self.residual_gate = nn.Parameter(torch.zeros(()))
 
     def forward(self, inputs: HeadInputs) -> list[Tensor]:
         """One FP32 logit per option: a tensor per request, its questions' options in order."""
@@ -94,13 +126,10 @@ class JointSchemaHead(nn.Module):
             + self.option_lexical_projection(inputs.lexical_OD)
             + self.option_question_projection(inputs.question_QD)[owner_O]
         )
+        routed = _Ragged(routed_OW, options_R)
         for layer in self.evidence_layers:
-            # Keys and values of the memory are projected again for every request, cached rows included. At Clef-Flash's
-            # width that is 6 layers x 4 x 1024^2 = 25 MFLOP a token, against 2 x 9e9 = 18 GFLOP for the backbone: 0.14%
-            # (0.1% for Clef), while caching them would cost 6 x 2 rows a token instead of one.
-            queries = _Ragged(layer.query_norm(routed_OW), options_R)
-            routed_OW = routed_OW + _attend(layer.attention, queries, memory.map(layer.memory_norm))
-            routed_OW = routed_OW + layer.feedforward(layer.feedforward_norm(routed_OW))
+            routed = layer(routed, memory)
+        routed_OW = routed.values
 
         base_QW = self.question_projection(inputs.question_QD)
         scores_O = (routed_OW * base_QW[owner_O]).float().sum(-1) / math.sqrt(routed_OW.shape[-1])
@@ -112,13 +141,10 @@ class JointSchemaHead(nn.Module):
             + self.global_projection(inputs.last_RD)[request_Q]
             + self.type_embedding(torch.tensor(inputs.question_types_Q, device=device))
         )
+        fields = _Ragged(fields_QW, inputs.questions_R)
         for layer in self.layers:
-            fields = _Ragged(layer.norm1(fields_QW), inputs.questions_R)
-            fields_QW = fields_QW + _attend(layer.self_attn, fields, fields)
-            fields = _Ragged(layer.norm2(fields_QW), inputs.questions_R)
-            fields_QW = fields_QW + _attend(layer.multihead_attn, fields, memory)
-            fields_QW = fields_QW + layer.linear2(F.gelu(layer.linear1(layer.norm3(fields_QW))))
-        fields_OW = self.field_norm(fields_QW)[owner_O]
+            fields = layer(fields, memory)
+        fields_OW = self.field_norm(fields.values)[owner_O]
 
         anchor_QD = F.normalize(inputs.question_QD + inputs.last_RD[request_Q], dim=-1)
         likeness_O = (F.normalize(inputs.lexical_OD, dim=-1) * anchor_QD[owner_O]).sum(-1)
@@ -170,9 +196,7 @@ def _attend(module: nn.MultiheadAttention, queries: _Ragged, memory: _Ragged) ->
         )[0]
     else:
         # Flash attention exists on CUDA in half precision only; elsewhere one call a request.
-        pairs = zip(
-            query.split(queries.lengths), key.split(memory.lengths), value.split(memory.lengths), strict=True
-        )
+        pairs = zip(query.split(queries.lengths), key.split(memory.lengths), value.split(memory.lengths), strict=True)
         attended = torch.cat(
             [F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in pair)).transpose(0, 1) for pair in pairs]
         )

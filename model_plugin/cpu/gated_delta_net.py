@@ -8,6 +8,8 @@ Shapes: T tokens of all sequences back to back, N sequences, H value heads, G ke
 V value width, D convolution channels, W convolution taps, C chunks of all sequences back to back, L = CHUNK_TOKENS.
 """
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -45,7 +47,7 @@ def causal_conv1d(
     bounds = bounds_N1.tolist()
     windows_NDW = states_SDW[state_rows_N].to(x_DT.dtype) * has_initial_state_N.view(-1, 1, 1).to(x_DT.dtype)
     pieces = []
-    for index, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for index, (start, end) in enumerate(itertools.pairwise(bounds)):
         pieces += [windows_NDW[index], x_DT[:, start:end]]
     padded_DP = torch.cat(pieces, dim=1)
     total = padded_DP.shape[1] - (taps - 1)
@@ -57,7 +59,7 @@ def causal_conv1d(
         out_DP = F.silu(out_DP)
     # Sequence n is preceded by n + 1 windows, the first of which `out_DP` already left out.
     starts = [start + index * (taps - 1) for index, start in enumerate(bounds[:-1])]
-    lengths = [end - start for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    lengths = [end - start for start, end in itertools.pairwise(bounds)]
     ends = [start + length for start, length in zip(starts, lengths, strict=True)]
     states_SDW[state_rows_N] = torch.stack([padded_DP[:, end : end + taps - 1] for end in ends]).to(states_SDW.dtype)
     out_DT = torch.cat([out_DP[:, start:end] for start, end in zip(starts, ends, strict=True)], dim=1)
@@ -87,7 +89,7 @@ def chunk_gated_delta_rule(
     """
     heads, width = v_THV.shape[1], q_TGK.shape[2]
     bounds = bounds_N1.tolist()
-    lengths = [end - start for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    lengths = [end - start for start, end in itertools.pairwise(bounds)]
     chunk_counts = [-(-length // CHUNK_TOKENS) for length in lengths]
     first_chunks = [sum(chunk_counts[:index]) for index in range(len(chunk_counts))]
     chunks = sum(chunk_counts)

@@ -1,1 +1,1 @@
-"""The package SGLang's model registry reads: each module with an `EntryClass` takes the place of SGLang's class of that name."""
+"""What SGLang's model registry reads: a module with an `EntryClass` takes the place of SGLang's class of that name."""

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from sglang.srt.distributed import tensor_model_parallel_all_reduce
 from sglang.srt.layers.pooler import EmbeddingPoolerOutput
+from sglang.srt.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from sglang.srt.models import qwen3_5
 from torch import Tensor, nn
 
@@ -23,14 +24,14 @@ from model_plugin.schema_head import JointSchemaHead
 class VocabParallelRows:
     """Rows of an LM head whose vocabulary is split over tensor-parallel ranks, padding included."""
 
-    def __init__(self, lm_head: nn.Module) -> None:
+    def __init__(self, lm_head: VocabParallelEmbedding) -> None:
         self._lm_head = lm_head
 
     def local_rows(self, token_ids: Tensor) -> Tensor:
         """`[n, D]`; zeros for tokens of another rank, so that summing over ranks gives every row once."""
         shard = self._lm_head.shard_indices
         local = token_ids - shard.org_vocab_start_index
-        here = (token_ids >= shard.org_vocab_start_index) & (token_ids < shard.org_vocab_end_index)
+        here: Tensor = (token_ids >= shard.org_vocab_start_index) & (token_ids < shard.org_vocab_end_index)
         rows: Tensor = self._lm_head.weight[local.masked_fill(~here, 0)]
         return rows * here.unsqueeze(-1)
 
@@ -45,7 +46,7 @@ class VocabParallelRows:
 class ClefPooler(nn.Module):
     """What SGLang's model calls in place of a pooler: turns a forward batch into chunks."""
 
-    def __init__(self, config: HeadConfig, lm_head: nn.Module) -> None:
+    def __init__(self, config: HeadConfig, lm_head: VocabParallelEmbedding) -> None:
         super().__init__()
         self.schema = SchemaPooler(JointSchemaHead(config), VocabParallelRows(lm_head))
         self._slot_table: Tensor | None = None

@@ -111,7 +111,11 @@ def test_a_missing_and_an_unknown_key_are_named() -> None:
         ),
         (HEAD_CONFIG_FILE, lambda c: c.update(layers=3), r"joint_head.safetensors: missing tensors \['layers.2."),
         (HEAD_CONFIG_FILE, lambda c: c.update(layers=1), r"missing tensors \[\], unknown tensors \['layers.1."),
-        (HEAD_CONFIG_FILE, lambda c: c.update(feedforward=256), r"feedforward.0.weight has shape \(128, 64\), .* \(256, 64\)"),
+        (
+            HEAD_CONFIG_FILE,
+            lambda c: c.update(feedforward=256),
+            r"feedforward.0.weight has shape \(128, 64\), .* \(256, 64\)",
+        ),
     ],
     ids=[
         *("architecture", "no text", "deepstack", "hidden size", "no context", "no vocabulary", "no heads"),

@@ -12,7 +12,15 @@ from model_plugin.schema_layout import QUESTION_TYPES
 from serving import strict_json
 from serving.api_types import ChoiceQuestion, NoulQuestion, SystemOneRequest, parse_request
 from serving.errors import InvalidRequestError, PromptTooLongError
-from serving.prompt import PREFIX, MAX_CHARACTERS_PER_TOKEN, EncodedPrompt, PromptEncoder, render, schema_key, scored_options
+from serving.prompt import (
+    MAX_CHARACTERS_PER_TOKEN,
+    PREFIX,
+    EncodedPrompt,
+    PromptEncoder,
+    render,
+    schema_key,
+    scored_options,
+)
 from tests.serving.harness import composing_tokenizer, encoder, reference_record, tiny_tokenizer
 from tests.serving.strategies import QUESTIONS, REQUESTS
 

@@ -50,7 +50,8 @@ def chunk_gated_delta_rule_cpu(
 
     SGLang's own CPU wrapper returns None in their place, with which no checkpoint inside a prefill can be kept.
     """
-    assert not head_first and use_qk_l2norm_in_kernel
+    assert not head_first
+    assert use_qk_l2norm_in_kernel
     out_THV, before_CHVK = gated_delta_net.chunk_gated_delta_rule(
         q[0], k[0], v[0], g[0], beta[0], initial_state, initial_state_indices.long(), cu_seqlens
     )
