@@ -66,8 +66,8 @@ class Reference:
 
     def state_end(self, record: dict[str, Any]) -> int:
         """Where the state ends in the reference's prompt, in tokens."""
-        alone = self.encode({**record, "state": ""})
-        return len(self.encode(record).input_ids) - len(alone.input_ids) + self._prefix_tokens
+        asked = self.encode({"state": "", "questions": record["questions"]})
+        return len(self.encode(record).input_ids) - len(asked.input_ids) + self._prefix_tokens
 
     @functools.cached_property
     def _prefix_tokens(self) -> int:
