@@ -2,7 +2,7 @@
 
 The only file of `model_plugin` that names SGLang's private symbols. SGLang logs and goes on when a hook cannot be applied,
 which would change answers silently; `install` therefore applies the hooks itself, checks each one and ends the process if
-anything is not as expected.
+anything is not as expected. Two tables at the end, `CALLED` and `HOOKS`, list every symbol with its reason.
 """
 
 import importlib
@@ -24,14 +24,20 @@ MODEL_PACKAGE = "model_plugin.models"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hook:
-    """One patched symbol of SGLang: what we expect to find, what we put there, and why no official hook serves."""
+class Symbol:
+    """Something of SGLang that the plugin relies on, and why. `parameters` is None where we do not call it."""
 
     target: str
-    parameters: tuple[str, ...]
+    parameters: tuple[str, ...] | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hook(Symbol):
+    """A patched symbol: what we expect to find, what we put there, and why no official hook serves."""
+
     kind: str  # BEFORE, AFTER, AROUND or REPLACE, as in sglang.srt.plugins.hook_registry
     function: Callable[..., Any]
-    reason: str
 
 
 class PluginError(SystemExit):
@@ -51,9 +57,15 @@ def install() -> None:
             f"clef-serving: SGLang {sglang.__version__} is installed, this plugin supports "
             f"{', '.join(SUPPORTED_SGLANG)}; install a supported version (make install) or a newer clef-serving"
         )
-    register_model()
-    hooks = needed_hooks()
-    apply(hooks)
+    try:
+        register_model()
+        for symbol in CALLED:
+            check_target(symbol)
+        hooks = needed_hooks()
+        apply(hooks)
+    except Exception as err:
+        logger.exception("clef-serving plugin")
+        raise PluginError(f"clef-serving: the plugin cannot be installed: {type(err).__name__}: {err}") from err
     logger.info("clef-serving plugin: %d hooks in place", len(hooks))
 
 
@@ -75,17 +87,19 @@ def register_model() -> None:
         PluginError: the registry does not answer with our class.
     """
     # As its external model package, the registry imports ours at once and SGLang's 200 others only if one is asked for,
-    # which saves seconds in each process. Where the user named another package, ours is registered beside it.
+    # which saves seconds in each process.
     os.environ.setdefault("SGLANG_EXTERNAL_MODEL_PACKAGE", MODEL_PACKAGE)
     from sglang.srt.models.registry import ModelRegistry
 
     from model_plugin.checkpoint import ARCHITECTURE
 
-    if os.environ["SGLANG_EXTERNAL_MODEL_PACKAGE"] != MODEL_PACKAGE:
+    # The registry itself would only log why our class cannot be imported.
+    ours = importlib.import_module(f"{MODEL_PACKAGE}.clef").EntryClass
+    if ModelRegistry.models.get(ARCHITECTURE) is not ours:
+        # The user named another package, or the registry was imported before.
         ModelRegistry.register(MODEL_PACKAGE, overwrite=True, strict=True)
-    importlib.import_module(f"{MODEL_PACKAGE}.clef")  # the registry would only log why it cannot be imported
     served, _ = ModelRegistry.resolve_model_cls([ARCHITECTURE])
-    if not served.__module__.startswith(MODEL_PACKAGE):
+    if served is not ours:
         raise PluginError(f"clef-serving: SGLang would serve {ARCHITECTURE} with {served.__module__}, not with ours")
 
 
@@ -107,15 +121,19 @@ def apply(hooks: tuple[Hook, ...]) -> None:
             raise PluginError(f"clef-serving: the hook on {hook.target} did not apply; see the log ({hook.reason})")
 
 
-def check_target(hook: Hook) -> None:
-    """Raise PluginError unless the hook's target exists with the parameters it was written for."""
+def check_target(symbol: Symbol) -> None:
+    """Raise PluginError unless the symbol exists with the parameters it is expected to have."""
     try:
-        target = resolve(hook.target)
+        target = resolve(symbol.target)
     except (ImportError, AttributeError) as err:
-        raise PluginError(f"clef-serving: SGLang has no {hook.target} ({err}), needed because: {hook.reason}") from err
+        raise PluginError(
+            f"clef-serving: SGLang has no {symbol.target} ({err}), needed because: {symbol.reason}"
+        ) from err
+    if symbol.parameters is None:
+        return
     found = tuple(inspect.signature(target).parameters)
-    if found != hook.parameters:
-        raise PluginError(f"clef-serving: {hook.target} takes {found}, expected {hook.parameters}: {hook.reason}")
+    if found != symbol.parameters:
+        raise PluginError(f"clef-serving: {symbol.target} takes {found}, expected {symbol.parameters}: {symbol.reason}")
 
 
 def resolve(target: str) -> Any:
@@ -254,6 +272,10 @@ def adopt_layout(scheduler: Any, request: Any, is_retracted: bool = False) -> No
     packed = request.decision_layout
     if packed is None or isinstance(packed, PromptLayout):
         return
+    if request.to_finish is not None:
+        # Refused in the scheduler, for its media say: its prompt is cut to one token, which no layout fits.
+        request.decision_layout = None
+        return
     layout = unpack_layout(packed).expanded(len(request.origin_input_ids))
     request.decision_layout = layout
     if layout.namespace:
@@ -284,8 +306,11 @@ def checkpoint_at_state(original: Callable[..., Any], batch: Any, request: Any) 
         return original(batch, request)
     if branch <= request.prefix_len:
         # Nothing of the state is new: SGLang's entry for "do not track".
-        nothing = resolve("sglang.srt.managers.schedule_batch._MambaRadixCacheV2TrackEntry")
-        return nothing(track_mask=False, track_position=request.kv.mamba_next_track_idx, track_seqlen=-1)
+        from sglang.srt.managers.schedule_batch import _MambaRadixCacheV2TrackEntry
+
+        return _MambaRadixCacheV2TrackEntry(
+            track_mask=False, track_position=request.kv.mamba_next_track_idx, track_seqlen=-1
+        )
     request.mamba_branching_seqlen = branch
     return original(batch, request)
 
@@ -347,6 +372,50 @@ def report_cached_tokens(manager: Any, output: Any) -> None:
         if request in model_plugin.cached_tokens:
             model_plugin.cached_tokens[request] = cached
 
+
+# What is called or subclassed as it is: by this file, by models/clef.py and by cpu/.
+CALLED = tuple(
+    Symbol(target=f"sglang.srt.{name}", parameters=parameters, reason=reason)
+    for name, parameters, reason in (
+        ("utils.is_cpu", (), "the CPU platform's hooks apply on a CPU only"),
+        ("models.registry.ModelRegistry.register", ("package_name", "overwrite", "strict"), "puts our class in place"),
+        ("models.registry.ModelRegistry.resolve_model_cls", ("architectures",), "says whether our class is in place"),
+        ("plugins.hook_registry.HookRegistry.register", ("target", "hook", "hook_type", "source"), "official hooks"),
+        ("plugins.hook_registry.HookRegistry.apply_hooks", (), "we apply at once, to check before anything runs"),
+        ("plugins.hook_registry.HookType", None, "the kinds of hooks"),
+        (
+            "configs.model_config.load_joint_head_config",
+            ("model_path", "revision"),
+            "says whether we serve a Clef release",
+        ),
+        ("runtime_context.get_model", (), "which checkpoint is served"),
+        ("runtime_context.get_memory", (), "whether there is a radix cache"),
+        ("runtime_context.get_schedule", (), "the longest prefill where prompts are not cut"),
+        ("runtime_context.get_context", (), "whether the configuration is known yet"),
+        ("runtime_context.mamba_checkpoint_grid", ("tree_page",), "where a recurrent state can be kept"),
+        ("runtime_context.mamba_cache_chunk_size", (), "where a prompt may be cut"),
+        ("arg_groups.overrides.model_config_of", ("server_args",), "the checkpoint while arguments are resolved"),
+        ("arg_groups.overrides.resolving_view", ("server_args",), "the arguments as resolved so far"),
+        ("arg_groups.overrides.declare_resolution", ("server_args", "source", "fields"), "changes an argument openly"),
+        ("model_executor.cuda_graph_config.Backend", None, "names a graph backend"),
+        ("model_executor.cuda_graph_config.Phase", None, "names the phases that have graphs"),
+        ("model_executor.cuda_graph_config.with_phase", ("config", "phase", "changes"), "turns graphs off"),
+        (
+            "managers.schedule_batch._MambaRadixCacheV2TrackEntry",
+            ("track_mask", "track_position", "track_seqlen"),
+            "says that no recurrent state of a prefill is kept",
+        ),
+        ("managers.io_struct.BatchEmbeddingOutput", None, "the replies that say how many tokens were cached"),
+        ("distributed.tensor_model_parallel_all_reduce", ("input_",), "sums option tokens over ranks"),
+        ("layers.pooler.EmbeddingPoolerOutput", ("embeddings", "pooled_hidden_states"), "what a pooler returns"),
+        ("layers.vocab_parallel_embedding.VocabParallelEmbedding", None, "the LM head whose rows are read"),
+        (
+            "models.qwen3_5.Qwen3_5ForConditionalGeneration",
+            ("config", "quant_config", "prefix", "language_model_cls"),
+            "the class that ours extends",
+        ),
+    )
+)
 
 HOOKS = (
     Hook(

@@ -195,13 +195,14 @@ def test_an_aborted_prompt_leaves_nothing_behind() -> None:
 
 
 def test_a_prompt_asked_again_under_its_name_starts_over() -> None:
-    pooler, slots = pooler_of(HEADS), Slots()
-    prompt = PROMPTS[0]
-    slots_T = slots.take(len(prompt))
-    *earlier, last = in_chunks("name", prompt, 16, slots_T)
-    for part in [*earlier, *earlier]:
+    pooler, prompt = pooler_of(HEADS), PROMPTS[0]
+    slots_T = Slots().take(len(prompt))
+    middle = prompt.layout.questions[0].options[0][0]
+    first = Part(request="name", prompt=prompt, start=0, end=middle, slots_T=slots_T)
+    rest = Part(request="name", prompt=prompt, start=middle, end=len(prompt), slots_T=slots_T)
+    for part in (first, first):
         step(pooler, part)
-    assert_right(prompt, step(pooler, last)[0], EXPECTED[0])
+    assert_right(prompt, step(pooler, rest)[0], EXPECTED[0])
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["no sums", "sums of an earlier place"])
