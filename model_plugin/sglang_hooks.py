@@ -66,7 +66,9 @@ def install() -> None:
     except Exception as err:
         logger.exception("clef-serving plugin")
         raise PluginError(f"clef-serving: the plugin cannot be installed: {type(err).__name__}: {err}") from err
-    logger.info("clef-serving plugin: %d hooks in place", len(hooks))
+    # Shown also where SGLang's own lines are not: what the pools hold is for the operator to know.
+    logging.getLogger("model_plugin").setLevel(logging.INFO)
+    logger.debug("clef-serving plugin: %d hooks in place", len(hooks))
 
 
 def needed_hooks() -> tuple[Hook, ...]:

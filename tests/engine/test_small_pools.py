@@ -34,6 +34,12 @@ def served(release: Callable[[int], Path]) -> Iterator[Served]:
         yield served
 
 
+def test_the_log_says_how_large_the_row_pool_is(served: Served) -> None:
+    """One row of 32 FP32 numbers for each KV slot and for the slot that takes the writes of padding."""
+    (line,) = [line for line in served.process.lines if "Memory rows are allocated" in line]
+    assert line.endswith(f"Memory rows are allocated: 12801 slots, {12801 * 32 * 4 / 1e9:.3f} GB")
+
+
 def test_an_evicted_state_is_computed_again_and_cached_again(served: Served) -> None:
     record = {"state": text(1, 2000), "questions": {"u": URGENCY}}
     expected = served.reference.probabilities(record)
