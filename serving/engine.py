@@ -4,12 +4,14 @@ This is the only module of `serving` that names SGLang. It knows nothing of HTTP
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import math
 import multiprocessing
 import os
 import time
+from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -18,6 +20,7 @@ import psutil
 
 import model_plugin
 from model_plugin.schema_layout import PromptLayout, QuestionSpans, namespace_of, pack_layout
+from serving.shared_states import SharedStates
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +29,8 @@ logger = logging.getLogger(__name__)
 RESERVED_TOKENS = 8
 # Whether a child of the engine has ended is looked up this often, in seconds.
 CHILD_CHECK_INTERVAL_S = 0.5
+# Waiting for another request to compute a shared state pays once the state is longer than common schemas are.
+MIN_SHARED_STATE_TOKENS = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +145,7 @@ class SGLangEngine:
     `start` must be called in the main thread, before the event loop runs; `attach` inside the loop that will call `score`.
     """
 
-    def __init__(self, engine: Any, max_prompt_tokens: int) -> None:
+    def __init__(self, engine: Any, *, max_prompt_tokens: int, shares_states: bool) -> None:
         self._engine = engine
         self._manager = engine.tokenizer_manager
         # The engine's own child processes, and what to call them.
@@ -148,6 +153,8 @@ class SGLangEngine:
         self._death: asyncio.Future[str] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._closed = False
+        self._shares_states = shares_states
+        self._shared_states = SharedStates()
         self.max_prompt_tokens = max_prompt_tokens
         self.tokenizer = self._manager.tokenizer
 
@@ -163,7 +170,7 @@ class SGLangEngine:
         from sglang.srt.entrypoints.engine import Engine as EmbeddedEngine
         from sglang.srt.layers.joint_schema_head import max_joint_prompt_tokens
         from sglang.srt.plugins import load_plugins
-        from sglang.srt.runtime_context import get_schedule
+        from sglang.srt.runtime_context import get_memory, get_schedule
         from sglang.srt.server_args import prepare_server_args
 
         load_plugins()
@@ -191,7 +198,11 @@ class SGLangEngine:
             max_req_input_len=manager.max_req_input_len,
             max_prefill_tokens=get_schedule().max_prefill_tokens,
         )
-        return cls(engine, min(limit, settings.max_prompt_tokens))
+        return cls(
+            engine,
+            max_prompt_tokens=min(limit, settings.max_prompt_tokens),
+            shares_states=not get_memory().disable_radix_cache,
+        )
 
     async def attach(self, on_death: Callable[[str], None]) -> None:
         """Bind the engine to the running event loop.
@@ -232,6 +243,18 @@ class SGLangEngine:
             )
         )
         embedding = EmbeddingReqInput(rid=request.request_id, input_ids=list(request.input_ids), decision_layout=layout)
+        async with self._shared_turn(request):
+            return await self._score(request, embedding)
+
+    def _shared_turn(self, request: ScoreRequest) -> contextlib.AbstractAsyncContextManager[None]:
+        """Keep requests about one new state from computing it side by side."""
+        if not self._shares_states or request.state_end < MIN_SHARED_STATE_TOKENS:
+            return contextlib.nullcontext()
+        state = array("i", request.input_ids[: request.state_end]).tobytes()
+        return self._shared_states.turn((request.cache_salt, hash(state), len(state)))
+
+    async def _score(self, request: ScoreRequest, embedding: Any) -> ScoreResult:
+        assert self._death is not None
         reply = asyncio.create_task(_last(self._manager.generate_request(embedding, None)))
         model_plugin.cached_tokens[request.request_id] = 0
         try:

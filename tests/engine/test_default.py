@@ -130,6 +130,17 @@ def test_hits_misses_and_partial_hits_together_equal_the_reference_in_any_order(
             assert distance(probabilities(answered), expected[index]) <= tolerances.FP32
 
 
+def test_requests_about_one_new_state_that_come_together_compute_it_once(served: Served) -> None:
+    state = text(70, 2000)
+    records = [{"state": state, "questions": questions(70 + number)} for number in range(8)]
+    answers = served.ask_together(records)
+    for record, answered in zip(records, answers, strict=True):
+        assert distance(probabilities(answered), served.reference.probabilities(record)) <= tolerances.FP32
+    reusable = served.reference.state_end(records[0]) // GRID * GRID
+    hits = [cached(answered) == reusable for answered in answers]
+    assert sorted(hits) == [False] + 7 * [True]
+
+
 def test_16_clients_with_255_options_are_answered_as_one_would_be(served: Served) -> None:
     record = RECORDS["many-options"]
     expected = served.reference.probabilities(record)
