@@ -5,6 +5,7 @@ because they name SGLang, to everything else.
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +91,15 @@ def test_an_excused_file_keeps_to_the_other_bans(file: str) -> None:
     assert excused_findings(file, source) == []
     for banned in EXCUSED[file]:
         assert excused_findings(file, f"{source}\nimport {banned}\n") == ["TID251"], banned
+
+
+def test_every_file_the_readme_names_exists() -> None:
+    missing, folder = [], ROOT
+    for name in re.findall(
+        r"`([\w./-]+(?:\.(?:py|txt|in|md|sh)|/))`", (ROOT / "README.md").read_text(encoding="utf-8")
+    ):
+        # In a row of the table, later names stand beside the first.
+        folder = (ROOT / name).parent if "/" in name else folder
+        if not (ROOT / name).exists() and not (folder / name).exists():
+            missing.append(name)
+    assert missing == []
