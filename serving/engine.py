@@ -130,9 +130,10 @@ class EngineSettings:
             "--log-level": "error",
         }
         if self.device == "cpu":
-            # A CPU has no memory of its own to fill: room for a few of the longest prompts, not a share of the machine.
+            # A CPU has no memory of its own to fill: room for a few of the longest prompts and, besides the three states
+            # a running request holds, for about a hundred cached ones, not a share of the machine.
             arguments |= {"--attention-backend": "torch_native", "--max-total-tokens": str(4 * context)}
-            arguments |= {"--max-running-requests": "32"}
+            arguments |= {"--max-running-requests": "32", "--max-mamba-cache-size": "192"}
         flags = ["--skip-server-warmup"]
         if self.device == "cpu":
             flags.append("--sleep-on-idle")  # an idle scheduler would otherwise spin on one of the few cores
