@@ -31,6 +31,8 @@ from serving.strict_json import json_kind, shorten
 MAX_CHOICE_OPTIONS = 255
 MAX_SCORE_LEVELS = 10
 MAX_CACHE_SALT = 256  # characters
+# Each of them carries the whole state to the engine: without a bound a body of 32 MB could stand for 10^11 tokens.
+MAX_ISOLATED_QUESTIONS = 128
 
 # What each of these would change, were it not refused.
 REFUSED_FIELDS: Mapping[str, str] = {
@@ -163,11 +165,27 @@ def _refused(value: Any, info: ValidationInfo) -> Any:
 _Refused = Annotated[SkipJsonSchema[Any], AfterValidator(_refused)]
 
 
+def _few_enough(isolated: bool, info: ValidationInfo) -> bool:
+    asked = len(info.data.get("questions", ()))  # absent if they are invalid themselves
+    if isolated and asked > MAX_ISOLATED_QUESTIONS:
+        raise PydanticCustomError(
+            "too_many_isolated",
+            "takes at most {most} questions, not {asked}",
+            {"most": MAX_ISOLATED_QUESTIONS, "asked": asked},
+        )
+    return isolated
+
+
 class SystemOneRequest(BaseModel):
     """A state and the questions about it. Without `model` the served model answers.
 
     Requests share the computation of equal states only under equal `cache_salt`s, so that how long an answer takes tells
     nothing about what others asked.
+
+    The model reads each question's id, its number and the other questions, so all of them move its probabilities. With
+    `x_question_ids` "neutral" it reads `q1`, `q2`, ... in the place of the ids; a question without instructions still asks
+    the id it was sent with. With `x_isolated` each of at most 128 questions is asked in a prompt of its own, as if it had
+    been sent alone; the prompt limit is then one for each, and `usage` counts all prompts. Answers go by the ids sent.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
@@ -176,6 +194,8 @@ class SystemOneRequest(BaseModel):
     state: Content
     questions: dict[QuestionId, Question] = Field(min_length=1)
     cache_salt: Annotated[str, StringConstraints(max_length=MAX_CACHE_SALT)] | None = None
+    x_question_ids: Literal["sent", "neutral"] = "sent"
+    x_isolated: Annotated[bool, AfterValidator(_few_enough)] = False
     assets: _Refused = None
     images: _Refused = None
     videos: _Refused = None
@@ -213,7 +233,7 @@ class ScoreAnswer(BaseModel):
 
 
 class Usage(BaseModel):
-    """Tokens of the prompt. Nothing is generated, so `output_tokens` is 0. Cached tokens were not computed again."""
+    """Tokens of the prompt, or of all. Nothing is generated, so `output_tokens` is 0. Cached tokens were not computed again."""
 
     input_tokens: int
     output_tokens: int = 0

@@ -64,6 +64,10 @@ def _message(kind: str, detail: ErrorDetails, path: list[str | int]) -> str:
             return f"must be a list, not {json_kind(value)}"
         case "string_type":
             return f"must be a string, not {json_kind(value)}"
+        case "bool_type":
+            return f"must be true or false, not {json_kind(value)}"
+        case "literal_error":
+            return f"must be {context['expected']}"
         case "too_long":
             return f"has {len(value)} {item}; the limit is {context['max_length']}"
         case "too_short":

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from serving import strict_json
 from serving.answers import answers
 from serving.api_types import NoulQuestion, Question, SystemOneRequest, SystemOneResponse, Usage, parse_request
-from serving.engine import Engine, EngineDeadError, ScoreRequest
+from serving.engine import Engine, EngineDeadError, ScoreRequest, ScoreResult
 from serving.errors import PromptTooLongError, UnknownModelError, json_bytes
 from serving.lifecycle import Lifecycle
 from serving.prompt import EncodedPrompt, PromptEncoder
@@ -79,8 +79,8 @@ class Front:
             EngineError: the engine failed.
         """
         self._lifecycle.require_serving()
-        request, prompt = await self._in_pool(self._read, body, record)
-        response = await self._decide(record.request_id, request.questions, prompt, request.cache_salt)
+        request, prompts = await self._in_pool(self._read, body, record)
+        response = await self._decide(record.request_id, request.questions, prompts, request.cache_salt)
         return json_bytes(response.model_dump())
 
     async def warm_up(self) -> None:
@@ -100,10 +100,10 @@ class Front:
         # Whole lines only, so that no line's end makes the text longer than counted.
         long_state = WARM_UP_LINE * max(1, state_tokens // line_tokens)
         long = await self._in_pool(self._encoder.encode, long_state, WARM_UP_QUESTIONS)
-        await self._decide("warm-up-short", WARM_UP_QUESTIONS, short)
-        await self._decide("warm-up-long", WARM_UP_QUESTIONS, long)
+        await self._decide("warm-up-short", WARM_UP_QUESTIONS, [short])
+        await self._decide("warm-up-long", WARM_UP_QUESTIONS, [long])
 
-    def _read(self, body: bytes, record: RequestRecord) -> tuple[SystemOneRequest, EncodedPrompt]:
+    def _read(self, body: bytes, record: RequestRecord) -> tuple[SystemOneRequest, list[EncodedPrompt]]:
         request = parse_request(strict_json.parse(body, max_depth=self._settings.max_nesting_depth))
         record.questions.update(question.type for question in request.questions.values())
         if request.model is not None and request.model not in self._accepted_names:
@@ -111,15 +111,58 @@ class Front:
                 f"no model '{strict_json.shorten(request.model)}' is served here; "
                 f"the names are {', '.join(self._settings.accepted_names)}"
             )
-        prompt = self._encoder.encode(request.state, request.questions)
-        record.state_tokens, record.schema_tokens = prompt.state_tokens, prompt.schema_tokens
-        return request, prompt
+        neutral_ids = request.x_question_ids == "neutral"
+        if request.x_isolated:
+            prompts = self._encoder.encode_isolated(request.state, request.questions, neutral_ids=neutral_ids)
+        else:
+            prompts = [self._encoder.encode(request.state, request.questions, neutral_ids=neutral_ids)]
+        record.state_tokens = prompts[0].state_tokens
+        record.schema_tokens = sum(prompt.schema_tokens for prompt in prompts)
+        return request, prompts
 
     async def _decide(
-        self, request_id: str, questions: Mapping[str, Question], prompt: EncodedPrompt, cache_salt: str | None = None
+        self,
+        request_id: str,
+        questions: Mapping[str, Question],
+        prompts: Sequence[EncodedPrompt],
+        cache_salt: str | None = None,
     ) -> SystemOneResponse:
+        """The answers to questions that the prompts ask between them, in order."""
+        results = await self._score_all(request_id, prompts, cache_salt)
+        option_names = [names for prompt in prompts for names in prompt.option_names]
+        logits = [row for result in results for row in result.logits]
+        return SystemOneResponse(
+            model=self._settings.served_model_name,
+            answers=answers(questions, option_names, logits, confidence=self._settings.confidence),
+            usage=Usage(
+                input_tokens=sum(result.prompt_tokens for result in results),
+                x_cached_tokens=sum(result.cached_tokens for result in results),
+            ),
+        )
+
+    async def _score_all(
+        self, request_id: str, prompts: Sequence[EncodedPrompt], cache_salt: str | None
+    ) -> list[ScoreResult]:
+        """Score prompts about one state. If one fails the others are aborted, and its error is raised as it is."""
+        if len(prompts) == 1:
+            return [await self._score(request_id, prompts[0], cache_salt)]
+        # SGLang aborts every request whose id begins with the one it is given, so that no id may be another's beginning.
+        ids = [f"{request_id}-{number:06d}" for number in range(len(prompts))]
+        # The first leaves the computed state in the engine's cache; all at once would each compute it.
+        first = await self._score(ids[0], prompts[0], cache_salt)
         try:
-            result = await self._engine.score(
+            async with asyncio.TaskGroup() as group:
+                rest = [
+                    group.create_task(self._score(prompt_id, prompt, cache_salt))
+                    for prompt_id, prompt in zip(ids[1:], prompts[1:], strict=True)
+                ]
+        except ExceptionGroup as err:
+            raise err.exceptions[0] from None
+        return [first, *(task.result() for task in rest)]
+
+    async def _score(self, request_id: str, prompt: EncodedPrompt, cache_salt: str | None) -> ScoreResult:
+        try:
+            return await self._engine.score(
                 ScoreRequest(
                     request_id=request_id,
                     input_ids=prompt.input_ids,
@@ -131,11 +174,6 @@ class Front:
         except EngineDeadError as err:
             self._lifecycle.fail(str(err))
             raise
-        return SystemOneResponse(
-            model=self._settings.served_model_name,
-            answers=answers(questions, prompt.option_names, result.logits, confidence=self._settings.confidence),
-            usage=Usage(input_tokens=result.prompt_tokens, x_cached_tokens=result.cached_tokens),
-        )
 
     async def _in_pool(self, work: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)

@@ -9,6 +9,7 @@ As in the reference, the text of a control token (`<|im_end|>`) in a request bec
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from model_plugin.schema_layout import QuestionSpans, Span
@@ -73,7 +74,7 @@ class _Schema:
 class _Pieces:
     """The texts of one question that differ from request to request."""
 
-    question_id: str
+    sent_id: str
     question: Question
     header: str
     instructions: str
@@ -99,6 +100,17 @@ def scored_options(question: Question) -> list[tuple[str, Any]]:
             return sorted(question.criteria.items(), key=lambda option: option[0])
         case ScoreQuestion():
             return [(str(level), description) for level, description in enumerate(question.criteria)]
+
+
+def neutral(questions: Mapping[str, Question]) -> dict[str, Question]:
+    """The questions under ids that say nothing, `q1`, `q2`, ... in their order.
+
+    One without instructions asks the id it was sent with, as it would under that id: nothing else says what is asked.
+    """
+    return {
+        f"q{number}": question.model_copy(update={"instructions": _asked(question_id, question)})
+        for number, (question_id, question) in enumerate(questions.items(), start=1)
+    }
 
 
 def schema_key(questions: Mapping[str, Question]) -> str:
@@ -145,23 +157,57 @@ class PromptEncoder:
         """The number of tokens of a text that stands alone."""
         return len(self._tokenize([text])[text])
 
-    def encode(self, state: Any, questions: Mapping[str, Question]) -> EncodedPrompt:
+    def encode(self, state: Any, questions: Mapping[str, Question], *, neutral_ids: bool = False) -> EncodedPrompt:
         """Encode one request, tokenizing everything not yet known in one batched call.
+
+        Args:
+            state: text, an object or an array.
+            questions: by the ids they were sent with.
+            neutral_ids: let the prompt call them as `neutral` does; errors still name them as sent.
 
         Raises:
             PromptTooLongError: the prompt exceeds the limit. Neither state nor schema is ever cut.
             InvalidRequestError: a question's text has no token at all.
         """
+        return self._encode(render(state), None, questions, neutral_ids=neutral_ids)
+
+    def encode_isolated(
+        self, state: Any, questions: Mapping[str, Question], *, neutral_ids: bool = False
+    ) -> list[EncodedPrompt]:
+        """For each question the prompt that `encode` makes of it alone. The state is tokenized once.
+
+        Raises:
+            PromptTooLongError: one of the prompts exceeds the limit; the message names its question.
+            InvalidRequestError: a question's text has no token at all.
+        """
         state_text = render(state)
-        key = schema_key(questions)
+        prompts: list[EncodedPrompt] = []
+        state_ids = None
+        for question_id, question in questions.items():
+            try:
+                prompt = self._encode(state_text, state_ids, {question_id: question}, neutral_ids=neutral_ids)
+            except PromptTooLongError as err:
+                raise PromptTooLongError(f"question '{shorten(question_id)}': {err}") from err
+            if state_ids is None:
+                state_ids = prompt.input_ids[prompt.state_end - prompt.state_tokens : prompt.state_end]
+            prompts.append(prompt)
+        return prompts
+
+    def _encode(
+        self, state_text: str, state_ids: list[int] | None, questions: Mapping[str, Question], *, neutral_ids: bool
+    ) -> EncodedPrompt:
+        """The prompt; `state_ids` where the state's text has been tokenized before."""
+        named = neutral(questions) if neutral_ids else questions
+        key = schema_key(named)
         known = self._cache.get(key)
-        pieces = [] if known else [_pieces(number, *item) for number, item in enumerate(questions.items(), start=1)]
+        pieces = [] if known else [_pieces(*item) for item in zip(count(1), questions, named.items(), strict=False)]
         schema_texts = list(_texts(pieces))
         most = MAX_CHARACTERS_PER_TOKEN * self._max_prompt_tokens
         if len(state_text) + sum(map(len, schema_texts)) > most:
             raise self._far_too_long(state_text[:most], "".join(schema_texts)[:most], known)
-        ids = self._tokenize([state_text, *schema_texts])
-        state_ids = ids[state_text]
+        ids = self._tokenize([state_text, *schema_texts] if state_ids is None else schema_texts)
+        if state_ids is None:
+            state_ids = ids[state_text]
         schema = known or self._assemble(pieces, ids)
         total = self.fixed_tokens + len(state_ids) + len(schema.ids)
         if total > self._max_prompt_tokens:
@@ -210,7 +256,7 @@ class PromptEncoder:
             add(ids[piece.header])
             question = add(ids[piece.instructions])
             if question[0] == question[1]:
-                raise _no_token(piece.question_id)
+                raise _no_token(piece.sent_id)
             add(options_start)
             options = []
             for option_start, text in zip(OPTION_STARTS, piece.options, strict=False):
@@ -226,16 +272,20 @@ class PromptEncoder:
         )
 
 
-def _pieces(number: int, question_id: str, question: Question) -> _Pieces:
+def _asked(question_id: str, question: Question) -> Any:
+    """What a question asks: its instructions, or its id if it has none."""
     instructions = question.instructions
-    if instructions is None or instructions == "":
-        instructions = question_id
+    return question_id if instructions is None or instructions == "" else instructions
+
+
+def _pieces(number: int, sent_id: str, named: tuple[str, Question]) -> _Pieces:
+    name, question = named
     options = scored_options(question)
     return _Pieces(
-        question_id=question_id,
+        sent_id=sent_id,
         question=question,
-        header=f"\nFIELD {number}\nID: {question_id}\nTYPE: {question.type}\nINSTRUCTION: ",
-        instructions=render(instructions),
+        header=f"\nFIELD {number}\nID: {name}\nTYPE: {question.type}\nINSTRUCTION: ",
+        instructions=render(_asked(name, question)),
         options=[
             _write_json({"option_id": name} if text is None else {"option_id": name, "description": text})
             for name, text in options

@@ -685,5 +685,55 @@ ROUNDING = (
     ),
 )
 
-CASES = (*REQUEST_SHAPE, *OPTION_NAMES, *STATES, *JSON, *UNKNOWN_FIELDS, *MODELS, *ROUNDING)
+ISOLATION = (
+    Case(
+        id="num-008",
+        body=_body({"refund": REFUND}),
+        why="As sent, the id is part of the prompt, as in the reference.",
+    ),
+    *(
+        _invalid(
+            f"num-008/{name}",
+            _body({"refund": REFUND}, x_question_ids=value),
+            ["x_question_ids"],
+            "x_question_ids must be 'sent' or 'neutral'",
+            "literal_error",
+        )
+        for name, value in (("unknown", "hidden"), ("null", None), ("true", True), ("object", {}), ("array", []))
+    ),
+    Case(
+        id="num-009",
+        body=_body(
+            {
+                "refund": REFUND,
+                "team": {
+                    "type": "choice",
+                    "instructions": "Which team?",
+                    "criteria": {"billing": "payments", "logistics": "shipping damage"},
+                },
+                "u": {"type": "score", "instructions": "How urgent?", "criteria": ["low", "medium", "high"]},
+            }
+        ),
+        why="Together by default, as in the reference.",
+    ),
+    *(
+        _invalid(
+            f"num-009/{name}",
+            _body({"refund": REFUND}, x_isolated=value),
+            ["x_isolated"],
+            f"x_isolated must be true or false, not {kind}",
+            "bool_type",
+        )
+        for name, value, kind in (("text", "true", "a string"), ("number", 1, "a number"), ("null", None, "null"))
+    ),
+    _invalid(
+        "num-009/129-questions",
+        _body({f"r{number}": REFUND for number in range(129)}, x_isolated=True),
+        ["x_isolated"],
+        "x_isolated takes at most 128 questions, not 129",
+        "too_many_isolated",
+    ),
+)
+
+CASES = (*REQUEST_SHAPE, *OPTION_NAMES, *STATES, *JSON, *UNKNOWN_FIELDS, *MODELS, *ROUNDING, *ISOLATION)
 assert len({case.id for case in CASES}) == len(CASES)

@@ -14,7 +14,9 @@ from tests.serving.strategies import JSON, QUESTIONS, REQUESTS, TEXT
 
 KNOWN_KEYS = st.sampled_from(["type", "instructions", "criteria", "true", "false", "noul", "choice", "score", "box"])
 ALMOST_QUESTION = st.dictionaries(KNOWN_KEYS | TEXT, KNOWN_KEYS | JSON, max_size=4)
-TOP_LEVEL = st.sampled_from(["model", "state", "questions", "assets", "temperature", "x_trace_id"])
+TOP_LEVEL = st.sampled_from(
+    ["model", "state", "questions", "assets", "temperature", "x_trace_id", "x_question_ids", "x_isolated"]
+)
 ALMOST_REQUEST = st.dictionaries(
     TOP_LEVEL, JSON | QUESTIONS | st.dictionaries(TEXT, ALMOST_QUESTION, max_size=3), max_size=4
 )
@@ -102,5 +104,6 @@ def test_a_value_is_never_echoed() -> None:
 
 def test_every_refused_field_is_a_field_and_hidden_from_the_schema() -> None:
     assert set(REFUSED_FIELDS) <= set(SystemOneRequest.model_fields)
-    assert list(SystemOneRequest.model_json_schema()["properties"]) == ["model", "state", "questions", "cache_salt"]
-    assert set(SystemOneRequest.model_fields) == {"model", "state", "questions", "cache_salt", *REFUSED_FIELDS}
+    served = ["model", "state", "questions", "cache_salt", "x_question_ids", "x_isolated"]
+    assert list(SystemOneRequest.model_json_schema()["properties"]) == served
+    assert set(SystemOneRequest.model_fields) == {*served, *REFUSED_FIELDS}
