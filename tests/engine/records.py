@@ -13,7 +13,9 @@ RECORDS: dict[str, dict[str, Any]] = {
     "empty-object": {"state": {}, "questions": {"refund": REFUND}},
     "unicode": {
         "state": "배송이 3일째 안 와요 😡 — Grüße, Zoë \u0000 \u202e",
-        "questions": {"질문 🎯": {"type": "choice", "instructions": "어떤 유형?", "criteria": {"환불": "돈", "🙂": None}}},
+        "questions": {
+            "질문 🎯": {"type": "choice", "instructions": "어떤 유형?", "criteria": {"환불": "돈", "🙂": None}}
+        },
     },
     "nested": {
         "state": {"order": {"id": 12345678901234567890123, "lines": [{"sku": "A-1", "price": 12.50}, None, [], {}]}},
@@ -46,7 +48,11 @@ RECORDS: dict[str, dict[str, Any]] = {
     "many-options": {
         "state": "Route the ticket of Ostsee Logistik.",
         "questions": {
-            "queue": {"type": "choice", "instructions": "Queue?", "criteria": {f"q{i:03d}": f"d{i}" for i in range(255)}}
+            "queue": {
+                "type": "choice",
+                "instructions": "Queue?",
+                "criteria": {f"q{i:03d}": f"d{i}" for i in range(255)},
+            }
         },
     },
     "ten-levels": {"state": "x", "questions": {"s": {"type": "score", "criteria": [f"level {i}" for i in range(10)]}}},
@@ -56,7 +62,8 @@ RECORDS: dict[str, dict[str, Any]] = {
     },
 }
 
-WORDS = "invoice parcel refund disk alert late broken paid twice Hamburg Oslo please today server queue".split()
+TEXT = "invoice parcel refund disk alert late broken paid twice Hamburg Oslo please today server queue"
+WORDS = TEXT.split()
 
 
 def text(seed: float, characters: int) -> str:

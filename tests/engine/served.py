@@ -58,9 +58,7 @@ class Reference:
         encoded = self.encode(record)
         batch = self.module.collate_records([encoded], self.processor.tokenizer.pad_token_id, torch.device("cpu"))
         return {
-            question.question_id: dict(
-                zip(question.option_ids, logits.float().softmax(-1).tolist(), strict=True)
-            )
+            question.question_id: dict(zip(question.option_ids, logits.float().softmax(-1).tolist(), strict=True))
             for question, logits in zip(encoded.questions, self.model(batch)[0], strict=True)
         }
 
@@ -140,4 +138,3 @@ def serving(
                 client=client,
             )
         assert process.process.poll() is None, "the server died:\n" + "\n".join(process.lines)
-

@@ -19,6 +19,7 @@ from tests.engine.records import RECORDS, REFUND, TEAM, URGENCY, questions, text
 from tests.engine.served import GRID, Served, cached, distance, probabilities, serving
 
 pytestmark = pytest.mark.engine
+NUM_009 = next(case for case in CASES if case.id == "num-009")
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,8 @@ def test_a_key_that_changes_with_every_request_ends_the_shared_prefix_where_it_s
 
     def second(name: str) -> int:
         states = [{name: f"req-{number}", "document": text(4, 900)} for number in range(2)]
-        return [cached(served.ask({"state": state, "questions": {"r": REFUND}}, cache_salt=name)) for state in states][1]
+        _, other = (served.ask({"state": state, "questions": {"r": REFUND}}, cache_salt=name) for state in states)
+        return cached(other)
 
     assert second("_id") == 0 or second("_id") < 2 * GRID
     assert second("z_id") >= 900
@@ -189,6 +191,33 @@ def test_clients_that_leave_harm_nobody(served: Served) -> None:
         assert distance(probabilities(served.ask(record)), expected) <= tolerances.FP32
 
 
+def test_num_008_a_neutral_id_changes_nothing(served: Served) -> None:
+    state, fields = NUM_009.request["state"], {"x_question_ids": "neutral", "cache_salt": "num-008"}
+    expected = served.reference.probabilities({"state": state, "questions": {"q1": REFUND}})
+    for name in ("refund", "q1"):
+        answered = probabilities(served.ask({"state": state, "questions": {name: REFUND}}, **fields))
+        assert distance({"q1": answered[name]}, expected) <= tolerances.FP32
+    as_sent = probabilities(served.ask({"state": state, "questions": {"refund": REFUND}}))
+    assert distance({"q1": as_sent["refund"]}, expected) > tolerances.FP32
+
+
+def test_num_009_other_questions_move_an_answer_unless_it_is_isolated(served: Served) -> None:
+    state, asked = NUM_009.request["state"], NUM_009.request["questions"]
+    others = asked | {f"u{number}": {**URGENCY, "instructions": text(number, 40)} for number in range(8)}
+    assert len(others) == 11
+    alone = {
+        name: served.reference.probabilities({"state": state, "questions": {name: question}})[name]
+        for name, question in others.items()
+    }
+    isolated = served.ask({"state": state, "questions": others}, x_isolated=True, cache_salt="num-009")
+    assert distance(probabilities(isolated), alone) <= tolerances.FP32
+    together = probabilities(served.ask({"state": state, "questions": others}))
+    assert distance({name: together[name] for name in asked}, {name: alone[name] for name in asked}) > tolerances.FP32
+    # The first leaves the state to the ten others.
+    record = {"state": state, "questions": {"refund": REFUND}}
+    assert cached(isolated) == 10 * (served.reference.state_end(record) // GRID * GRID) > 0
+
+
 # shape-021 asks for a refusal that names the limit; with 65,536 tokens its 100,000 characters are refused here too.
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_cases_on_the_real_engine(served: Served, case: Case) -> None:
@@ -222,7 +251,9 @@ def test_the_official_client_reads_every_answer(served: Served) -> None:
         assert abs(answered.choices["team"].probabilities["billing"] - expected["team"]["billing"]) <= tolerances.FP32
         assert abs(answered.scores["urgency"].probabilities[2] - expected["urgency"]["2"]) <= tolerances.FP32
         with pytest.raises(TypeSafeUnprocessableEntityError, match="t.criteria: .*255"):
-            client.system_one(state="x", questions={"t": Choice(criteria={f"o{number}": None for number in range(256)})})
+            client.system_one(
+                state="x", questions={"t": Choice(criteria={f"o{number}": None for number in range(256)})}
+            )
 
 
 @pytest.mark.asyncio

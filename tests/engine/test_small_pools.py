@@ -62,7 +62,9 @@ def test_more_than_the_pools_hold_waits_its_turn(served: Served) -> None:
 class Client:
     """One of several that ask, ask again, ask something else about a known state, or leave before the answer."""
 
-    def __init__(self, served: Served, seed: int, known: list[tuple[dict[str, Any], dict[str, dict[str, float]]]]) -> None:
+    def __init__(
+        self, served: Served, seed: int, known: list[tuple[dict[str, Any], dict[str, dict[str, float]]]]
+    ) -> None:
         self._served = served
         self._known = known
         self._draw = random.Random(seed)
@@ -98,7 +100,11 @@ def test_a_thousand_steps_of_asking_leaving_and_evicting_change_no_answer(served
     for seed in range(STATES):
         # Half of the states begin alike, so that partial hits and branches come about.
         length = draw.choice([0, 50, 63, 64, 65, 500, 1000, 1500])
-        state = beginning[: draw.randint(1, 1000)] + text(300 + seed, length) if seed % 2 else text(300 + seed, 3 * length // 2)
+        state = (
+            beginning[: draw.randint(1, 1000)] + text(300 + seed, length)
+            if seed % 2
+            else text(300 + seed, 3 * length // 2)
+        )
         record = {"state": state, "questions": questions(seed % 12), "cache_salt": draw.choice([None, "acme"])}
         known.append((record, served.reference.probabilities(record)))
 
