@@ -1,12 +1,14 @@
 """Builds a release with random weights for a benchmark: the demonstration release's tokenizer and files, other sizes.
 
-Answers mean nothing; what they cost does. Knows nothing of engines.
+Answers mean nothing; what they cost does. Knows nothing of engines. `python -m benchmarks._release SHAPE CACHE DEVICE` prints
+the directory; the process that builds it gives its memory back by ending.
 """
 
 import hashlib
 import json
 import math
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,3 +143,7 @@ def _head(config: HeadConfig) -> dict[str, torch.Tensor]:
         else:
             tensors[name] = (torch.ones if name.endswith("weight") else torch.zeros)(size)
     return tensors
+
+
+if __name__ == "__main__":
+    print(random_release(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))

@@ -8,9 +8,11 @@ state costs as the state grows. Run it with `python -m benchmarks.prefix_sharing
 import argparse
 import contextlib
 import datetime
+import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -308,6 +310,8 @@ def measure(arguments: argparse.Namespace, release: Path, say: Callable[[str], N
         growth = growth_report(points, config, head)
         print_growth(growth)
     report = {
+        "benchmark": "prefix_sharing",
+        "clef_serving": importlib.metadata.version("clef-serving"),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(ours.facts),
         "engines": facts,
@@ -368,10 +372,11 @@ def main() -> None:
         print(f"... {message}", file=sys.stderr, flush=True)
 
     if arguments.model is None:
-        from benchmarks._release import random_release
-
         say(f"random weights, shape {arguments.random_shape}")
-        release = random_release(arguments.random_shape, arguments.cache, arguments.device)
+        build = [sys.executable, "-m", "benchmarks._release"]
+        build += [arguments.random_shape, str(arguments.cache.resolve()), arguments.device]
+        built = subprocess.run(build, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        release = Path(built.stdout.splitlines()[-1])
     else:
         release = arguments.model
     try:
