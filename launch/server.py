@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any
 
 import psutil
@@ -92,6 +93,8 @@ def stop_on_signals() -> Iterator[None]:
         raise StopRequested
 
     before = {signum: signal.signal(signum, stop) for signum in (signal.SIGTERM, signal.SIGINT)}
+    # Multiprocessing starts its tracker with the first child and unblocks SIGINT on the way; not after ours is blocked.
+    resource_tracker.ensure_running()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     done = threading.Event()
 

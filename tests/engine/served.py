@@ -15,7 +15,7 @@ import torch
 from clef_finetune.jsm import load_jsm
 from clef_finetune.tiny import build_tiny_release
 
-from tests.launch.running import Running, running
+from tests.launch.running import Running, alive, running
 
 START_TIMEOUT_S = 300
 # What a checkpoint may read where nothing limits the server before.
@@ -138,3 +138,9 @@ def serving(
                 client=client,
             )
         assert process.process.poll() is None, "the server died:\n" + "\n".join(process.lines)
+        tree = process.tree()
+        process.press_ctrl_c()
+        assert process.end(60) == 0, "\n".join(process.lines)
+        assert process.lines[-1] == "clef-serve: stopped"
+        assert not [line for line in process.lines if "Traceback" in line], "\n".join(process.lines)
+        assert alive(tree) == []
