@@ -4,6 +4,7 @@ import base64
 import io
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,18 +31,34 @@ class SGLangServer:
     reference: Reference
     client: httpx.Client
 
-    def ask(self, record: dict[str, Any], images: list[Image.Image]) -> tuple[dict[str, dict[str, float]], int]:
-        """The probabilities, and how many tokens SGLang says it took from its cache."""
-        body = {"model": "tiny", **record, "images": [{"url": data_url(image)} for image in images]}
+    def answer(self, record: dict[str, Any], images: list[Any]) -> dict[str, dict[str, float]]:
+        """The probabilities; an image is a picture or the bytes of a file."""
+        body = {"model": "demo", **record, "images": [{"url": data_url(image)} for image in images]}
         response = self.client.post("/v1/systemone", json=body)
         assert response.status_code == 200, response.text
-        return probabilities(response.json()), int(self.process.wait_for(PREFILL, 10)[2])
+        return probabilities(response.json())
+
+    def ask(self, record: dict[str, Any], images: list[Any]) -> tuple[dict[str, dict[str, float]], int]:
+        """The probabilities, and how many tokens SGLang says it took from its cache. One request at a time."""
+        answered = self.answer(record, images)
+        return answered, int(self.process.wait_for(PREFILL, 10)[2])
+
+    def flush(self) -> None:
+        """Empty the cache, and forget what SGLang has said so far."""
+        response = self.client.post("/flush_cache")
+        assert response.status_code == 200, response.text
+        self.process.wait_for("Cache flushed successfully", 10)
 
 
-def data_url(image: Image.Image) -> str:
+def png(image: Image.Image, **options: Any) -> bytes:
     data = io.BytesIO()
-    image.save(data, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}"
+    image.save(data, "PNG", **options)
+    return data.getvalue()
+
+
+def data_url(image: Image.Image | bytes) -> str:
+    data = image if isinstance(image, bytes) else png(image)
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
 def picture(seed: int, size: tuple[int, int] = (96, 64)) -> Image.Image:
@@ -116,3 +133,51 @@ def test_the_same_bytes_in_another_shape_are_another_image(server: SGLangServer)
         answered, _ = server.ask(record, [image])
         expected = server.reference.probabilities({**record, "images": [image]})
         assert distance(answered, expected) <= tolerances.FP32
+
+
+def test_images_that_begin_alike_are_different_images(server: SGLangServer) -> None:
+    """Their files share far more than 64 KiB; the last row of pixels differs."""
+    one = picture(11, (256, 192))
+    other = one.copy()
+    other.paste((0, 0, 0), (0, 160, 256, 192))
+    one_file, other_file = (png(image, compress_level=0) for image in (one, other))
+    assert one_file[41:100_000] == other_file[41:100_000]
+    record = {"state": "Is it dark at the bottom?", "questions": {"u": URGENCY}}
+    for image, file in ((one, one_file), (other, other_file), (one, one_file)):
+        expected = server.reference.probabilities({**record, "images": [image]})
+        assert distance(server.answer(record, [file]), expected) <= tolerances.FP32
+
+
+def test_text_and_images_hits_and_misses_in_one_batch_equal_the_reference(server: SGLangServer) -> None:
+    shown = picture(12)
+    known = {"state": text(80, 600), "questions": {"u": URGENCY}}
+    server.answer(known, [])
+    server.answer(known, [shown])
+    asked: list[tuple[dict[str, Any], list[Image.Image]]] = [
+        (known, []),
+        (known, [shown]),
+        ({**known, "questions": {"t": TEAM}}, [shown]),
+        ({**known, "questions": questions(81)}, []),
+        (known, [picture(13)]),
+        ({"state": text(82, 900), "questions": questions(82)}, [shown, picture(14, (64, 160))]),
+        ({"state": text(83, 40), "questions": questions(83)}, []),
+        ({"state": "", "questions": {"t": TEAM}}, [picture(15)]),
+    ]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        answers = list(pool.map(lambda ask: server.answer(*ask), asked))
+    for (record, images), answered in zip(asked, answers, strict=True):
+        expected = server.reference.probabilities({**record, "images": images})
+        assert distance(answered, expected) <= tolerances.FP32
+
+
+def test_flushing_the_cache_between_bursts_changes_no_answer(server: SGLangServer) -> None:
+    records = [{"state": text(90 + seed % 3, 400 + 100 * seed), "questions": questions(90 + seed)} for seed in range(8)]
+    expected = [server.reference.probabilities(record) for record in records]
+    for _ in range(5):
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda record: server.answer(record, []), records))
+        assert max(map(distance, answers, expected)) <= tolerances.FP32
+        server.flush()
+        answered, cached = server.ask(records[0], [])
+        assert cached == 0
+        assert distance(answered, expected[0]) <= tolerances.FP32

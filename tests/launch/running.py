@@ -66,6 +66,10 @@ class Running:
         """Every process below this one."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
+    def engine(self) -> list[psutil.Process]:
+        """The same without multiprocessing's own tracker, which is no part of the engine."""
+        return [process for process in self.tree() if "resource_tracker" not in " ".join(process.cmdline())]
+
     def send(self, signum: int) -> None:
         """Signal the process alone."""
         self.process.send_signal(signum)

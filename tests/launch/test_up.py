@@ -124,7 +124,7 @@ def test_a_signal_while_loading_stops_it_too(release: str, stop: str) -> None:
 
 
 def test_children_do_not_see_ctrl_c(steady: Running) -> None:
-    (child,) = steady.tree()
+    (child,) = steady.engine()
     os.kill(child.pid, signal.SIGINT)
     time.sleep(0.5)
     assert alive([child]) == [child]
@@ -134,7 +134,7 @@ def test_children_do_not_see_ctrl_c(steady: Running) -> None:
 def test_an_engine_that_dies_ends_the_server_within_10_seconds_and_says_so_last(release: str, fault: str) -> None:
     with start_faulty(release, fault) as server:
         server.wait_for(READY, START_TIMEOUT_S)
-        (child,) = server.tree()
+        (child,) = server.engine()
         died = time.monotonic()
         child.kill()
         assert server.end(12) == 1
