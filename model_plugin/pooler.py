@@ -1,7 +1,7 @@
 """From a prefill batch to one logit per option: cached prefixes, prompts in chunks, and an LM head spread over ranks.
 
 Every forward of the backbone passes here. Each token leaves a memory row; each span gathers what this forward computed of
-it; a request whose last token is in the batch is scored. Nothing here knows SGLang's classes: `sglang_hooks` hands over
+it; a request whose last token is in the batch is scored. Nothing here knows SGLang's classes: `models/clef.py` hands over
 plain tensors.
 
 Shapes: T tokens of the batch, D hidden size, W head width, S spans.
@@ -78,9 +78,8 @@ class _SpanSums:
 
         Spans follow each other, so the chunk's part of all of them is one gather and one reduction by length.
         """
-        first = start
         self.next_token = start + len(normalized_TD)
-        parts_S2 = self.bounds_S2.clamp(first, self.next_token) - first
+        parts_S2 = self.bounds_S2.clamp(start, self.next_token) - start
         lengths_S = parts_S2[:, 1] - parts_S2[:, 0]
         device = normalized_TD.device
         tokens = _ranges(parts_S2[:, 0], lengths_S).to(device)
@@ -99,7 +98,6 @@ class _Complete:
     """A prompt whose last token is in the batch."""
 
     index: int
-    chunk: Chunk
     layout: PromptLayout
     sums: _SpanSums
     last_D: Tensor
@@ -153,7 +151,6 @@ class SchemaPooler(nn.Module):
             complete.append(
                 _Complete(
                     index=index,
-                    chunk=chunk,
                     layout=chunk.layout,
                     sums=sums,
                     last_D=normalized_TD[at - 1],

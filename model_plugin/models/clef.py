@@ -15,7 +15,7 @@ from sglang.srt.models import qwen3_5
 from torch import Tensor, nn
 
 from model_plugin import sglang_hooks
-from model_plugin.checkpoint import HEAD_WEIGHTS_FILE, HeadConfig, head_tensor_shapes
+from model_plugin.checkpoint import HEAD_WEIGHTS_FILE, HeadConfig
 from model_plugin.memory_pool import MemoryRows
 from model_plugin.pooler import Chunk, SchemaPooler
 from model_plugin.schema_head import JointSchemaHead
@@ -102,10 +102,10 @@ class Qwen3_5ForConditionalGeneration(qwen3_5.Qwen3_5ForConditionalGeneration): 
             return set(super().load_weights(weights))
         head = self.pooler.schema.head
         # A release without an index makes SGLang read every safetensors file, the head's among them.
-        head_names = head_tensor_shapes(HeadConfig.from_mapping(sglang_hooks.served_head_config() or {})).keys()
+        head_names = {name for name, _ in head.named_parameters()}
         loaded = set(super().load_weights((name, weight) for name, weight in weights if name not in head_names))
         head.load_state_dict(load_file(sglang_hooks.served_file(HEAD_WEIGHTS_FILE)), strict=True)
-        return loaded | {f"pooler.schema.head.{name}" for name, _ in head.named_parameters()}
+        return loaded | {f"pooler.schema.head.{name}" for name in head_names}
 
     @property
     def memory_row_dtype(self) -> torch.dtype:
