@@ -26,10 +26,17 @@ class RequestError(Exception):
 
     RequestError
     ├── InvalidRequestError        the body is not a valid request; holds one fault for each thing wrong
+    ├── MalformedBodyError         the body cannot be unpacked: compression or multipart framing is broken
+    ├── ApiUsageError              valid field by field, but the fields do not belong together (an asset nobody refers to)
     ├── BodyTooLargeError          more bytes than the limit
     ├── PromptTooLongError         more tokens than the limit
     ├── UnsupportedMediaTypeError  not JSON, or encoded in a way this server does not read
+    ├── AuthenticationError        no key, or one that is not known
     ├── UnknownModelError          `model` names something this server does not serve
+    ├── RetryLaterError            refused for now; holds when to try again
+    │   ├── RateLimitedError       the key has used up its rate
+    │   ├── OverloadedError        the queue is full
+    │   └── RequestTimeoutError    the answer would come, or came, too late for the deadline
     ├── NotServingError            starting, draining, or the engine is gone
     └── ClientClosedError          the client left before the answer
 
@@ -43,6 +50,38 @@ class InvalidRequestError(RequestError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("; ".join(fault["msg"] for fault in faults))
         self.faults = list(faults)
+
+
+class MalformedBodyError(RequestError):
+    """The body cannot be unpacked."""
+
+
+class ApiUsageError(RequestError):
+    """The request's fields do not belong together."""
+
+
+class AuthenticationError(RequestError):
+    """The request carries no key, or one that is not known. The message never holds the key."""
+
+
+class RetryLaterError(RequestError):
+    """Refused for now; the same request may be answered after `retry_after_ms` milliseconds."""
+
+    def __init__(self, message: str, *, retry_after_ms: int) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
+
+
+class RateLimitedError(RetryLaterError):
+    """The key has used up its rate."""
+
+
+class OverloadedError(RetryLaterError):
+    """The queue is full."""
+
+
+class RequestTimeoutError(RetryLaterError):
+    """The request cannot be answered, or was not, before its deadline."""
 
 
 class BodyTooLargeError(RequestError):
@@ -82,6 +121,12 @@ class Outcome:
 # 499 is nginx's status for a client that left; nobody receives it, the log shows it.
 OUTCOMES: dict[type[Exception], Outcome] = {
     InvalidRequestError: Outcome(status=422, error_type="validation_error"),
+    MalformedBodyError: Outcome(status=400, error_type="malformed_body"),
+    ApiUsageError: Outcome(status=400, error_type="api_usage_error"),
+    AuthenticationError: Outcome(status=401, error_type="authentication_error"),
+    RateLimitedError: Outcome(status=429, error_type="rate_limit_error"),
+    OverloadedError: Outcome(status=503, error_type="overloaded"),
+    RequestTimeoutError: Outcome(status=503, error_type="request_timeout"),
     BodyTooLargeError: Outcome(status=413, error_type="body_too_large"),
     PromptTooLongError: Outcome(status=413, error_type="prompt_too_long"),
     UnsupportedMediaTypeError: Outcome(status=415, error_type="unsupported_media_type"),
@@ -160,4 +205,6 @@ def error_response(error: BaseException) -> Response:
     if isinstance(error, InvalidRequestError):
         return Response(json_bytes({"detail": error.faults}), status_code=outcome.status, media_type="application/json")
     message = outcome.public_message or str(error)
-    return plain_error(outcome.status, outcome.error_type, message, retry_after_ms=outcome.retry_after_ms)
+    retry_after_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else outcome.retry_after_ms
+    headers = {"www-authenticate": "Bearer"} if isinstance(error, AuthenticationError) else None
+    return plain_error(outcome.status, outcome.error_type, message, retry_after_ms=retry_after_ms, headers=headers)
