@@ -1,24 +1,31 @@
 """What decoding hands to the processor. Knows nothing of files, formats or tokens.
 
-An image is a `PIL.Image.Image` in mode RGB; a video is the class here.
+An image is a `PIL.Image.Image`, in whatever mode it was decoded to: the processor converts it. A video is the class here.
 """
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+# Frames a second of a video that does not say. Source: Transformers' `Qwen3VLProcessor.replace_video_token`.
+UNKNOWN_FPS = 24.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VideoShape:
-    """What a container's header, or the length of a list of frames, says of a video before a pixel is decoded.
+    """What a container's header, or a list of frames, says of a video before a pixel is decoded.
 
     Attributes:
         total_frames: frames of the whole video.
-        fps: its frames a second; positive and finite.
+        fps: its frames a second.
         width: of a frame, in pixels, as shown (rotation applied).
         height: likewise.
+
+    Raises:
+        ValueError: there is no such video.
     """
 
     total_frames: int
@@ -29,7 +36,7 @@ class VideoShape:
     def __post_init__(self) -> None:
         if min(self.total_frames, self.width, self.height) < 1:
             raise ValueError(f"a video of {self.total_frames} frames of {self.width} x {self.height} pixels is empty")
-        if not 0 < self.fps < float("inf"):
+        if not (isfinite(self.fps) and self.fps > 0):
             raise ValueError(f"a video cannot have {self.fps} frames a second")
 
 
@@ -38,8 +45,8 @@ class Video:
     """The frames of one video that the model is to see, chosen by `MediaProcessor.frames_to_sample`.
 
     Attributes:
-        frames: `[frames, height, width, 3]`, uint8, RGB: the sampled frames only, in order.
-        indices: which frame of the whole video each of them is, from 0; one may stand there twice.
+        frames: `[frames, height, width, 3]`, uint8, RGB: the chosen frames only, in order.
+        indices: which frame of the whole video each of them is, from 0; one may be there twice.
         shape: of the whole video.
     """
 
