@@ -1,16 +1,18 @@
 """What an operator may choose on `clef-serve up`: from the command line, else CLEF_* environment, else the default.
 
-One table, from which the parser, the help text and the checks follow. Knows nothing of what the values will be used for.
+One table, from which the parser, the help text and the checks follow: our own settings, then every setting of the front,
+with the help text that stands there. Knows nothing of what the values will be used for.
 """
 
 import argparse
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, cast, get_args
+from dataclasses import Field, dataclass, field, fields
+from datetime import date
+from typing import Any, Literal, get_args, get_origin
 
 from launch.device import DeviceChoice
-from serving.settings import ConfidenceRule
+from serving.settings import ServingSettings
 
 Dtype = Literal["bfloat16", "float32"]
 DtypeChoice = Literal["auto", "bfloat16", "float32"]
@@ -43,11 +45,45 @@ def _whole_number(least: int, most: int | None = None) -> Parser:
     return parse
 
 
+def _flag(value: str) -> bool:
+    if value not in ("true", "false"):
+        raise ValueError(f"must be true or false, not {value!r}")
+    return value == "true"
+
+
+def _list(value: str) -> tuple[str, ...]:
+    return tuple(filter(None, (part.strip() for part in value.split(","))))
+
+
+def _day(value: str) -> date:
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        raise ValueError(f"must be a day as YYYY-MM-DD, not {value!r}") from None
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Flag:
+    """One setting as the command line knows it. `unset` says what is in force where it is not given."""
+
+    name: str
+    parse: Parser
+    metavar: str
+    help: str
+    unset: str
+
+
 def _setting(default: Any, parse: Parser, metavar: str, help_text: str, unset: str = "") -> Any:
     """`unset` says what a default of None means."""
     return field(
         default=default,
-        metadata={"parse": parse, "metavar": metavar, "help": help_text, "unset": unset or str(default)},
+        metadata={"parse": parse, "metavar": metavar, "help": help_text, "unset": unset or _as_text(default)},
     )
 
 
@@ -73,6 +109,16 @@ class UpSettings:
         "type of weights and activations; auto is bfloat16",
     )
     host: str = _setting("127.0.0.1", _text, "H", "address to listen on")
+    insecure: bool = _setting(
+        False, _flag, "true|false", "listen on other addresses than this machine's own without asking for API keys"
+    )
+    api_keys: str | None = _setting(
+        None,
+        _text,
+        "PATH",
+        "file of API keys, or a directory of such files, read again when it changes (see clef-serve keys)",
+        "none, which only a server on this machine's own addresses may do without",
+    )
     port: int = _setting(8000, _whole_number(0, 65535), "P", "TCP port to listen on; 0 picks a free one")
     served_model_name: str | None = _setting(
         None, _text, "N", "model name in responses and in /v1/models", "the repository's or directory's name"
@@ -84,17 +130,31 @@ class UpSettings:
         "longest prompt answered, in tokens; a longer one gets 413",
         "65536, or the checkpoint's context if that is shorter",
     )
-    confidence: ConfidenceRule = _setting(
-        "typesafe",
-        _one_of(get_args(ConfidenceRule)),
-        "typesafe|reference",
-        "meaning of `confidence`: typesafe (0 for an even spread, 1 for certainty) or reference (the top probability)",
-    )
+    # Settings of the front by name, those that were given.
+    front: Mapping[str, Any] = field(default_factory=dict)
     engine_args: tuple[str, ...] = ()
 
 
-# The fields that are flags, in the order of the help text.
-_SETTINGS = tuple(entry for entry in fields(UpSettings) if "parse" in entry.metadata)
+# What the launcher itself knows, rather than the operator.
+_NOT_ASKED = {"served_model_name", "max_prompt_tokens", "model_revision"}
+_PARSERS: dict[Any, tuple[Parser, str]] = {
+    bool: (_flag, "true|false"),
+    int: (_whole_number(0), "N"),
+    tuple: (_list, "A,B"),
+    date: (_day, "YYYY-MM-DD"),
+}
+
+
+def _front_flag(entry: "Field[Any]") -> _Flag:
+    kind = get_origin(entry.type) or entry.type
+    choices = get_args(entry.type)
+    parse, metavar = (_one_of(choices), "|".join(choices)) if kind is Literal else _PARSERS[kind]
+    unset = _as_text(entry.default) or "none"
+    return _Flag(name=entry.name, parse=parse, metavar=metavar, help=entry.metadata["help"], unset=unset)
+
+
+_OWN = tuple(_Flag(name=entry.name, **entry.metadata) for entry in fields(UpSettings) if "parse" in entry.metadata)
+_FRONT = tuple(_front_flag(entry) for entry in fields(ServingSettings) if entry.name not in _NOT_ASKED)
 
 
 def flag(name: str) -> str:
@@ -109,12 +169,16 @@ def variable(name: str) -> str:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Declare every setting. Values stay text here, so that flags and environment pass the same checks in `resolve`."""
-    for entry in _SETTINGS:
-        parser.add_argument(
-            flag(entry.name),
-            metavar=entry.metadata["metavar"],
-            help=f"{entry.metadata['help']} [{variable(entry.name)}; default: {entry.metadata['unset']}]",
-        )
+    front = parser.add_argument_group("the HTTP front")
+    for group, flags in ((parser, _OWN), (front, _FRONT)):
+        for entry in flags:
+            alone: dict[str, Any] = {"nargs": "?", "const": "true"} if entry.parse is _flag else {}
+            group.add_argument(
+                flag(entry.name),
+                metavar=entry.metavar,
+                help=f"{entry.help} [{variable(entry.name)}; default: {entry.unset}]".replace("%", "%%"),
+                **alone,
+            )
 
 
 def resolve(
@@ -130,28 +194,37 @@ def resolve(
     Raises:
         ValueError: a value is out of range; the message names the flag or variable it came from.
     """
+    own, front = (_values(flags, given, environ) for flags in (_OWN, _FRONT))
+    try:
+        ServingSettings(served_model_name="checked", max_prompt_tokens=1, **front)
+    except ValueError as err:
+        name, _, rest = str(err).partition(" ")
+        raise ValueError(f"{flag(name)} {rest}") from err
+    return UpSettings(**own, front=front, engine_args=engine_args)
+
+
+def _values(flags: tuple[_Flag, ...], given: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for entry in _SETTINGS:
+    for entry in flags:
         text, origin = given.get(entry.name), flag(entry.name)
         if text is None:
             text, origin = environ.get(variable(entry.name)) or None, variable(entry.name)
         if text is None:
-            assert entry.default is not MISSING
             continue
         if not text:
             raise ValueError(f"{origin} must not be empty")
         try:
-            values[entry.name] = cast(Parser, entry.metadata["parse"])(text)
+            values[entry.name] = entry.parse(text)
         except ValueError as err:
             raise ValueError(f"{origin} {err}") from err
-    return UpSettings(**values, engine_args=engine_args)
+    return values
 
 
 def as_arguments(settings: UpSettings, **changed: str) -> list[str]:
     """The command line for these settings, whatever the environment holds; `changed` are flags to set otherwise."""
+    values = {entry.name: getattr(settings, entry.name) for entry in _OWN} | dict(settings.front) | changed
     arguments = []
-    for entry in _SETTINGS:
-        value = changed.get(entry.name, getattr(settings, entry.name))
+    for name, value in values.items():
         if value is not None:
-            arguments += [flag(entry.name), str(value)]
+            arguments += [flag(name), _as_text(value)]
     return [*arguments, *(("--", *settings.engine_args) if settings.engine_args else ())]

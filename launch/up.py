@@ -137,8 +137,8 @@ def _run(settings: UpSettings, engine: "SGLangEngine", address: "Address", name:
             settings=ServingSettings(
                 served_model_name=name,
                 max_prompt_tokens=engine.max_prompt_tokens,
-                confidence=settings.confidence,
                 model_revision=revision,
+                **settings.front,
             ),
             on_startup=bind_engine,
             on_fatal=server.die,

@@ -13,9 +13,11 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainValidator,
     StringConstraints,
+    Tag,
     ValidationError,
     ValidationInfo,
     model_validator,
@@ -25,7 +27,8 @@ from pydantic_core import PydanticCustomError
 
 from model_plugin.schema_layout import QUESTION_TYPES
 from serving.errors import Fault, InvalidRequestError
-from serving.faults import faults_of
+from serving.faults import FRAMES_FORM, TEXT_FORM, URL_FORM, faults_of
+from serving.settings import DEFAULT_MAX_OPTIONS, DEFAULT_MAX_QUESTIONS, OverLimit
 from serving.strict_json import json_kind, shorten
 
 MAX_CHOICE_OPTIONS = 255
@@ -34,13 +37,10 @@ MAX_CACHE_SALT = 256  # characters
 # Each of them carries the whole state to the engine: without a bound a body of 32 MB could stand for 10^11 tokens.
 MAX_ISOLATED_QUESTIONS = 128
 
+MAX_ASSET_NAME = 512  # characters
+
 # What each of these would change, were it not refused.
 REFUSED_FIELDS: Mapping[str, str] = {
-    "assets": "media are not supported by this server yet",
-    "images": "media are not supported by this server yet",
-    "videos": "media are not supported by this server yet",
-    "media_kwargs": "media are not supported by this server yet",
-    "over_limit": "a prompt over the limit is always refused by this server",
     "temperature": "it belongs to /v1/decisions and has no meaning here: an answer is computed, not sampled",
     "prompt_format_version": "it belongs to /v1/decisions; this model has one prompt format",
     "return_prompt_token_ids": "it belongs to /v1/decisions; this API does not return token ids",
@@ -154,12 +154,95 @@ Question = Annotated[
 QuestionId = Annotated[str, StringConstraints(min_length=1)]
 
 
+class ImageUrl(_Closed):
+    """SGLang's form of an image. Another `detail` than auto would ask for a size that the model was not trained on."""
+
+    url: str
+    detail: Literal["auto"] | None = None
+
+
+def _source_or_object(value: Any) -> Any:
+    """Refuse what is neither before the union is entered, whose own errors name its insides."""
+    if isinstance(value, str | dict | BaseModel):
+        return value
+    raise PydanticCustomError("media_type", "must be a string or an object, not {kind}", {"kind": json_kind(value)})
+
+
+def _form(value: Any) -> str:
+    """Which member of a union of media forms a value is meant to be; `serving.faults` takes it out of error paths."""
+    if isinstance(value, str):
+        return TEXT_FORM
+    return FRAMES_FORM if "frames" in (value if isinstance(value, dict) else type(value).model_fields) else URL_FORM
+
+
+# A data URL, base64 text, or an http(s) URL where its host is allowed.
+Image = Annotated[
+    Annotated[str, Tag(TEXT_FORM)] | Annotated[ImageUrl, Tag(URL_FORM)],
+    Discriminator(lambda value: TEXT_FORM if isinstance(value, str) else URL_FORM),
+    BeforeValidator(_source_or_object),
+]
+FramesPerSecond = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
+
+
+class VideoFrames(_Closed):
+    """A video as its frames, each an image, shown at `fps` frames a second."""
+
+    frames: list[Image] = Field(min_length=1)
+    fps: FramesPerSecond
+
+
+class VideoUrl(_Closed):
+    """A video file; its container says how many frames a second it has."""
+
+    url: str
+
+
+Video = Annotated[
+    Annotated[str, Tag(TEXT_FORM)] | Annotated[VideoUrl, Tag(URL_FORM)] | Annotated[VideoFrames, Tag(FRAMES_FORM)],
+    Discriminator(_form),
+    BeforeValidator(_source_or_object),
+]
+
+
+class MediaKwargs(_Closed):
+    """How videos are sampled: the reference's own names. Without any, as the release's processor samples."""
+
+    fps: FramesPerSecond | None = None
+    num_frames: int | None = Field(default=None, ge=1)
+    do_sample_frames: bool | None = None
+
+    def as_sent(self) -> dict[str, Any]:
+        """The arguments that the request named."""
+        return self.model_dump(exclude_none=True)
+
+
+class Asset(_Closed):
+    """An image that strings of the request refer to by the name it stands under.
+
+    `part` names a part of a multipart body, and `data_base64` is then ignored. The bytes decide what format it is.
+    """
+
+    type: Literal["image"] | None = None
+    format: Literal["png", "jpg", "jpeg", "webp"] | None = None
+    data_base64: str | None = None
+    part: str | None = None
+
+    @model_validator(mode="after")
+    def _has_data(self) -> Self:
+        if self.part is None and not self.data_base64:
+            raise PydanticCustomError("asset_empty", "needs data_base64, or part in a multipart request")
+        return self
+
+
+AssetName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ASSET_NAME)]
+
+
 def _refused(value: Any, info: ValidationInfo) -> Any:
-    name = info.field_name or ""
-    # The reference reads an empty list of media as none; the published schema wants at least one asset.
-    if value is None or (name in ("images", "videos", "media_kwargs") and value in ([], {})):
+    if value is None:
         return None
-    raise PydanticCustomError("field_not_supported", "is refused: {why}", {"why": REFUSED_FIELDS[name]})
+    raise PydanticCustomError(
+        "field_not_supported", "is refused: {why}", {"why": REFUSED_FIELDS[info.field_name or ""]}
+    )
 
 
 _Refused = Annotated[SkipJsonSchema[Any], AfterValidator(_refused)]
@@ -186,6 +269,11 @@ class SystemOneRequest(BaseModel):
     `x_question_ids` "neutral" it reads `q1`, `q2`, ... in the place of the ids; a question without instructions still asks
     the id it was sent with. With `x_isolated` each of at most 128 questions is asked in a prompt of its own, as if it had
     been sent alone; the prompt limit is then one for each, and `usage` counts all prompts. Answers go by the ids sent.
+
+    Media are read before the state: `images`, then `assets` in the order in which the request first refers to them, then
+    `videos`. Where a string refers to an asset, the model reads `<image N>`, N counted from 1.
+
+    `over_limit` "truncate" cuts the state's end where the prompt would be too long.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
@@ -196,11 +284,11 @@ class SystemOneRequest(BaseModel):
     cache_salt: Annotated[str, StringConstraints(max_length=MAX_CACHE_SALT)] | None = None
     x_question_ids: Literal["sent", "neutral"] = "sent"
     x_isolated: Annotated[bool, AfterValidator(_few_enough)] = False
-    assets: _Refused = None
-    images: _Refused = None
-    videos: _Refused = None
-    media_kwargs: _Refused = None
-    over_limit: _Refused = None
+    assets: dict[AssetName, Asset] | None = Field(default=None, min_length=1)
+    images: list[Image] | None = None
+    videos: list[Video] | None = None
+    media_kwargs: MediaKwargs | None = None
+    over_limit: OverLimit | None = None
     temperature: _Refused = None
     prompt_format_version: _Refused = None
     return_prompt_token_ids: _Refused = None
@@ -233,11 +321,15 @@ class ScoreAnswer(BaseModel):
 
 
 class Usage(BaseModel):
-    """Tokens of the prompt, or of all. Nothing is generated, so `output_tokens` is 0. Cached tokens were not computed again."""
+    """Tokens of the prompt, or of all. Nothing is generated, so `output_tokens` is 0.
+
+    Cached tokens were not computed again; truncated ones were cut from the state's end and never read.
+    """
 
     input_tokens: int
     output_tokens: int = 0
     x_cached_tokens: int = 0
+    x_truncated_tokens: int = 0
 
 
 class SystemOneResponse(BaseModel):
@@ -275,8 +367,15 @@ class ErrorBody(BaseModel):
     detail: ErrorDetail
 
 
-def parse_request(value: Any) -> SystemOneRequest:
+def parse_request(
+    value: Any, *, max_questions: int = DEFAULT_MAX_QUESTIONS, max_options: int = DEFAULT_MAX_OPTIONS
+) -> SystemOneRequest:
     """The request that a parsed JSON body stands for.
+
+    Args:
+        value: what the body holds.
+        max_questions: most questions.
+        max_options: most options and levels of all questions.
 
     Raises:
         InvalidRequestError: one fault for each thing wrong, naming the question, the field and the limit.
@@ -284,7 +383,20 @@ def parse_request(value: Any) -> SystemOneRequest:
     if not isinstance(value, dict):
         message = f"the body must be a JSON object, not {json_kind(value)}"
         raise InvalidRequestError([Fault(loc=["body"], msg=message, type="dict_type")])
+    # Counted first: a million questions would be checked one by one, and each be found wrong.
+    questions = value.get("questions")
+    if isinstance(questions, dict):
+        _bound(len(questions), "questions", "max_questions", max_questions)
+        criteria = (question.get("criteria") for question in questions.values() if isinstance(question, dict))
+        options = sum(len(listed) for listed in criteria if isinstance(listed, dict | list))
+        _bound(options, "options", "max_options", max_options)
     try:
         return SystemOneRequest.model_validate(value)
     except ValidationError as err:
         raise InvalidRequestError(faults_of(err)) from err
+
+
+def _bound(found: int, what: str, limit_name: str, limit: int) -> None:
+    if found > limit:
+        message = f"questions has {found} {what}; the limit {limit_name} is {limit}"
+        raise InvalidRequestError([Fault(loc=["body", "questions"], msg=message, type="too_long")])

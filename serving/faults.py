@@ -11,6 +11,16 @@ from serving.errors import Fault
 from serving.strict_json import json_kind, shorten
 
 MAX_REPORTED_FAULTS = 50
+# Tags of the unions of media forms, which pydantic puts into its paths.
+TEXT_FORM, URL_FORM, FRAMES_FORM = FORMS = ("(text)", "(url)", "(frames)")
+# The keys of the closed objects, by the field they stand in.
+KEYS = {
+    "questions": "type, instructions and criteria",
+    "assets": "type, format, data_base64 and part",
+    "images": "url and detail",
+    "videos": "url, or frames and fps",
+    "media_kwargs": "fps, num_frames and do_sample_frames",
+}
 
 
 def faults_of(error: ValidationError) -> list[Fault]:
@@ -28,6 +38,8 @@ def _fault(detail: ErrorDetails) -> Fault:
     path = list(detail["loc"])
     if path[0] == "questions" and len(path) > 2 and path[2] in QUESTION_TYPES:
         del path[2]  # the union's tag, which is not a key of the request
+    if path[0] in ("images", "videos"):
+        path = [part for part in path if part not in FORMS]
     if path[-1] == "[key]":
         path.pop()
     kind = detail["type"]
@@ -49,14 +61,14 @@ def _fault(detail: ErrorDetails) -> Fault:
 
 def _message(kind: str, detail: ErrorDetails, path: list[str | int]) -> str:
     context, value = detail.get("ctx", {}), detail["input"]
-    item = {"criteria": "options", "questions": "questions"}.get(str(path[-1]), "items")
+    item = {"criteria": "options", "questions": "questions", "assets": "assets"}.get(str(path[-1]), "items")
     if isinstance(value, list):
-        item = "levels"
+        item = "levels" if path[0] == "questions" else "items"
     match kind:
         case "missing":
             return "is required"
         case "extra_forbidden":
-            keys = "true and false" if len(path) > 3 else "type, instructions and criteria"
+            keys = "true and false" if path[0] == "questions" and len(path) > 3 else KEYS[str(path[0])]
             return f"is not a key here; the keys are {keys}"
         case "dict_type" | "model_type":
             return f"must be an object, not {json_kind(value)}"
@@ -66,6 +78,16 @@ def _message(kind: str, detail: ErrorDetails, path: list[str | int]) -> str:
             return f"must be a string, not {json_kind(value)}"
         case "bool_type":
             return f"must be true or false, not {json_kind(value)}"
+        case "int_type":
+            return "must be a whole number"
+        case "float_type":
+            return f"must be a number, not {json_kind(value)}"
+        case "greater_than":
+            return f"must be above {context['gt']:g}"
+        case "less_than_equal":
+            return f"must be at most {context['le']:g}"
+        case "greater_than_equal":
+            return f"must be at least {context['ge']:g}"
         case "literal_error":
             return f"must be {context['expected']}"
         case "too_long":
@@ -73,6 +95,7 @@ def _message(kind: str, detail: ErrorDetails, path: list[str | int]) -> str:
         case "too_short":
             return f"has no {item}; it needs at least {context['min_length']}"
         case "string_too_short":
-            return "has an empty id; an id needs at least one character"
+            named = ("id", "an id") if path[0] == "questions" else ("name", "a name")
+            return f"has an empty {named[0]}; {named[1]} needs at least one character"
         case _:
             return detail["msg"]

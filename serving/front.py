@@ -11,7 +11,7 @@ from serving import strict_json
 from serving.answers import answers
 from serving.api_types import NoulQuestion, Question, SystemOneRequest, SystemOneResponse, Usage, parse_request
 from serving.engine import Engine, EngineDeadError, ScoreRequest, ScoreResult
-from serving.errors import PromptTooLongError, UnknownModelError, json_bytes
+from serving.errors import Fault, InvalidRequestError, PromptTooLongError, UnknownModelError, json_bytes
 from serving.lifecycle import Lifecycle
 from serving.prompt import EncodedPrompt, PromptEncoder
 from serving.settings import ServingSettings
@@ -104,7 +104,14 @@ class Front:
         await self._decide("warm-up-long", WARM_UP_QUESTIONS, [long])
 
     def _read(self, body: bytes, record: RequestRecord) -> tuple[SystemOneRequest, list[EncodedPrompt]]:
-        request = parse_request(strict_json.parse(body, max_depth=self._settings.max_nesting_depth))
+        request = parse_request(
+            strict_json.parse(body, max_depth=self._settings.max_nesting_depth),
+            max_questions=self._settings.max_questions,
+            max_options=self._settings.max_options,
+        )
+        if request.images or request.videos or request.assets:
+            fault = Fault(loc=["body"], msg="media are not supported by this server yet", type="field_not_supported")
+            raise InvalidRequestError([fault])
         record.questions.update(question.type for question in request.questions.values())
         if request.model is not None and request.model not in self._accepted_names:
             raise UnknownModelError(

@@ -9,10 +9,13 @@ from datetime import date
 from typing import Literal, get_args
 
 ConfidenceRule = Literal["typesafe", "reference"]
+OverLimit = Literal["refuse", "truncate"]
 
 LEAST_NESTING = 4  # body, questions, question, criteria
 # Writing JSON recurses: Python's own writer to its recursion limit of 1000 frames, pydantic's to 255 levels.
 MOST_NESTING = 200
+DEFAULT_MAX_QUESTIONS = 1024
+DEFAULT_MAX_OPTIONS = 16_384
 # A release does not state its date.
 UNKNOWN_DATE = date(1970, 1, 1)
 
@@ -41,11 +44,39 @@ class ServingSettings:
             "what `confidence` means: typesafe (0 is an even spread, 1 certainty) or reference (the top probability)"
         ),
     )
+    over_limit: OverLimit = field(
+        default="refuse",
+        metadata=_help(
+            "what becomes of a prompt over the limit where the request does not say: refuse (413) or truncate (the "
+            "state's end is cut, and the response says by how many tokens)"
+        ),
+    )
+    exact_control_tokens: bool = field(
+        default=False,
+        metadata=_help(
+            "let the text of a control token (<|im_end|>) in a request become that token, as the reference does; "
+            "otherwise it stays text"
+        ),
+    )
+    max_wire_bytes: int = field(
+        default=64 * 2**20, metadata=_help("largest request body as it is sent, in bytes; a larger one gets 413")
+    )
     max_body_bytes: int = field(
-        default=32 * 2**20, metadata=_help("largest request body, in bytes; a larger one gets 413")
+        default=64 * 2**20, metadata=_help("largest request body once decompressed, in bytes; a larger one gets 413")
     )
     max_nesting_depth: int = field(
         default=128, metadata=_help("deepest nesting of objects and arrays in a request body, in levels")
+    )
+    max_questions: int = field(default=DEFAULT_MAX_QUESTIONS, metadata=_help("most questions in a request"))
+    max_options: int = field(
+        default=DEFAULT_MAX_OPTIONS, metadata=_help("most options and levels of a request's questions together")
+    )
+    request_timeout_ms: int = field(
+        default=300_000,
+        metadata=_help(
+            "longest time a request may take once its body is here, in milliseconds; later it gets 503. A request may "
+            "ask for less (x-request-timeout-ms)"
+        ),
     )
     schema_cache_entries: int = field(
         default=1024, metadata=_help("encoded question sets kept, in entries; 0 keeps none")
@@ -54,6 +85,21 @@ class ServingSettings:
         default=4_000_000, metadata=_help("encoded question sets kept, in tokens (about 36 bytes each)")
     )
     tokenizer_threads: int = field(default=2, metadata=_help("threads that parse and tokenize requests"))
+    media_threads: int = field(default=2, metadata=_help("threads that decode and process images and videos"))
+    max_media_memory: int = field(
+        default=2 * 2**30, metadata=_help("most memory for media being decoded and processed at one time, in bytes")
+    )
+    media_hosts: tuple[str, ...] = field(
+        default=(),
+        metadata=_help("hosts that media may be fetched from, as host or host:port; without any, URLs are refused"),
+    )
+    media_timeout_ms: int = field(
+        default=5000, metadata=_help("longest time to fetch a medium from its host, in milliseconds")
+    )
+    apply_exif_orientation: bool = field(
+        default=False,
+        metadata=_help("turn photos as their EXIF orientation says; the reference reads them as they are stored"),
+    )
     release_date: date = field(
         default=UNKNOWN_DATE,
         metadata=_help("day the model was released (YYYY-MM-DD), for /v1/models; 1970-01-01 means unknown"),
@@ -65,17 +111,23 @@ class ServingSettings:
             raise ValueError("served_model_name must not be empty")
         if any(not alias for alias in self.model_aliases):
             raise ValueError("model_aliases must not hold an empty name")
-        if self.confidence not in get_args(ConfidenceRule):
-            raise ValueError(
-                f"confidence must be one of {', '.join(get_args(ConfidenceRule))}, not {self.confidence!r}"
-            )
+        for name, choices in (("confidence", get_args(ConfidenceRule)), ("over_limit", get_args(OverLimit))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
         for name, least, most in (
             ("max_prompt_tokens", 1, None),
+            ("max_wire_bytes", 1, None),
             ("max_body_bytes", 1, None),
             ("max_nesting_depth", LEAST_NESTING, MOST_NESTING),
+            ("max_questions", 1, None),
+            ("max_options", 1, None),
+            ("request_timeout_ms", 1, None),
             ("schema_cache_entries", 0, None),
             ("schema_cache_tokens", 0, None),
             ("tokenizer_threads", 1, None),
+            ("media_threads", 1, None),
+            ("max_media_memory", 1, None),
+            ("media_timeout_ms", 1, None),
         ):
             value = getattr(self, name)
             if type(value) is not int or value < least or (most is not None and value > most):

@@ -35,7 +35,7 @@ def check_answers(request: dict[str, Any], body: dict[str, Any], *, served_name:
     """Fail unless the body answers the request: exact keys in order, a distribution, and what follows from it."""
     assert list(body) == ["model", "answers", "usage"]
     assert body["model"] == served_name
-    assert list(body["usage"]) == ["input_tokens", "output_tokens", "x_cached_tokens"]
+    assert list(body["usage"]) == ["input_tokens", "output_tokens", "x_cached_tokens", "x_truncated_tokens"]
     assert body["usage"]["input_tokens"] > 0
     assert body["usage"]["output_tokens"] == 0
     assert list(body["answers"]) == list(request["questions"])

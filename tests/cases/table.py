@@ -623,12 +623,17 @@ UNKNOWN_FIELDS = (
         for name, value in (("temperature", 0.7), ("prompt_format_version", 2), ("return_prompt_token_ids", True))
     ),
     Case(id="shape-040/null", body=_body({"r": REFUND}, temperature=None)),
+    Case(
+        id="shape-040/over_limit",
+        body=_body({"r": REFUND}, over_limit="truncate"),
+        why="It has a meaning here, and none for a prompt that fits.",
+    ),
     _invalid(
-        "shape-040/over_limit",
-        _body({"r": REFUND}, over_limit="truncate"),
+        "shape-040/over_limit-unknown",
+        _body({"r": REFUND}, over_limit="cut"),
         ["over_limit"],
-        "over_limit is refused: a prompt over the limit is always refused by this server",
-        "field_not_supported",
+        "over_limit must be 'refuse' or 'truncate'",
+        "literal_error",
     ),
     Case(
         id="shape-040/unknown",

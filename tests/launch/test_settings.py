@@ -2,11 +2,13 @@
 
 import argparse
 from dataclasses import fields
+from datetime import date
 
 import pytest
 
 from launch.cli import split_arguments
 from launch.settings import UpSettings, add_flags, as_arguments, flag, resolve, variable
+from serving.settings import ServingSettings
 
 GIVEN = {
     "model": "Cloudflare/clef",
@@ -17,29 +19,74 @@ GIVEN = {
     "port": "9000",
     "served_model_name": "mine",
     "max_prompt_tokens": "1024",
-    "confidence": "reference",
+    "insecure": "true",
+    "api_keys": "keys.toml",
 }
-PARSED = UpSettings(**{**GIVEN, "port": 9000, "max_prompt_tokens": 1024})  # type: ignore[arg-type]
+FRONT = {
+    "confidence": "reference",
+    "exact_control_tokens": "true",
+    "max_questions": "7",
+    "media_hosts": "media.example, cdn.example:8443",
+    "release_date": "2026-10-01",
+}
+PARSED = UpSettings(
+    **{**GIVEN, "port": 9000, "max_prompt_tokens": 1024, "insecure": True},  # type: ignore[arg-type]
+    front={
+        "confidence": "reference",
+        "exact_control_tokens": True,
+        "max_questions": 7,
+        "media_hosts": ("media.example", "cdn.example:8443"),
+        "release_date": date(2026, 10, 1),
+    },
+)
+GIVEN_ALL = GIVEN | FRONT
 
 
 def test_nothing_given_is_the_defaults() -> None:
     settings = resolve({}, {})
     assert settings == UpSettings()
     assert (settings.device, settings.dtype, settings.host, settings.port) == ("auto", "auto", "127.0.0.1", 8000)
-    assert (settings.model, settings.max_prompt_tokens, settings.confidence) == (None, None, "typesafe")
+    assert (settings.model, settings.max_prompt_tokens, settings.front) == (None, None, {})
+    assert (settings.insecure, settings.api_keys) == (False, None)
 
 
 def test_every_setting_has_a_flag_and_a_variable() -> None:
-    assert {entry.name for entry in fields(UpSettings)} == {*GIVEN, "engine_args"}
-    assert resolve(GIVEN, {}) == PARSED
-    assert resolve({}, {variable(name): value for name, value in GIVEN.items()}) == PARSED
+    assert {entry.name for entry in fields(UpSettings)} == {*GIVEN, "front", "engine_args"}
+    assert resolve(GIVEN_ALL, {}) == PARSED
+    assert resolve({}, {variable(name): value for name, value in GIVEN_ALL.items()}) == PARSED
 
 
-@pytest.mark.parametrize("name", GIVEN)
+def test_every_setting_of_the_front_that_an_operator_may_choose_is_a_flag() -> None:
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    known = vars(parser.parse_args([]))
+    assert {entry.name for entry in fields(ServingSettings)} - known.keys() == {"model_revision"}
+
+
+def test_a_yes_needs_no_value() -> None:
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    given = vars(parser.parse_args(["--exact-control-tokens", "--insecure", "false"]))
+    settings = resolve(given, {})
+    assert (settings.front, settings.insecure) == ({"exact_control_tokens": True}, False)
+
+
+@pytest.mark.parametrize("name", GIVEN_ALL)
 def test_the_command_line_wins_over_the_environment(name: str) -> None:
-    other = {"device": "cuda", "dtype": "bfloat16", "port": "1", "max_prompt_tokens": "1", "confidence": "typesafe"}
-    settings = resolve({name: GIVEN[name]}, {variable(name): other.get(name, "other")})
-    assert getattr(settings, name) == getattr(PARSED, name)
+    other = {
+        "device": "cuda",
+        "dtype": "bfloat16",
+        "port": "1",
+        "max_prompt_tokens": "1",
+        "insecure": "false",
+        "confidence": "typesafe",
+        "exact_control_tokens": "false",
+        "max_questions": "1",
+        "release_date": "2000-01-01",
+    }
+    settings = resolve({name: GIVEN_ALL[name]}, {variable(name): other.get(name, "other")})
+    found = settings.front[name] if name in FRONT else getattr(settings, name)
+    assert found == (PARSED.front[name] if name in FRONT else getattr(PARSED, name))
 
 
 def test_an_empty_variable_counts_as_unset_and_an_empty_flag_does_not() -> None:
@@ -54,6 +101,8 @@ def test_an_empty_variable_counts_as_unset_and_an_empty_flag_does_not() -> None:
         ("device", "tpu", "must be one of auto, cuda, cpu, not 'tpu'"),
         ("dtype", "float16", "must be one of auto, bfloat16, float32, not 'float16'"),
         ("confidence", "max", "must be one of typesafe, reference, not 'max'"),
+        ("exact_control_tokens", "yes", "must be true or false, not 'yes'"),
+        ("release_date", "1 May", "must be a day as YYYY-MM-DD, not '1 May'"),
         ("port", "65536", "must be a whole number from 0 to 65535, not '65536'"),
         ("port", "-1", "must be a whole number from 0 to 65535, not '-1'"),
         ("port", "8_000", "must be a whole number from 0 to 65535, not '8_000'"),
@@ -69,6 +118,11 @@ def test_a_wrong_value_names_where_it_came_from(name: str, value: str, message: 
         assert str(caught.value) == f"{origin} {message}"
 
 
+def test_a_value_the_front_refuses_names_the_flag() -> None:
+    with pytest.raises(ValueError, match="^--max-nesting-depth must be a whole number, 4 to 200, not 1000$"):
+        resolve({"max_nesting_depth": "1000"}, {})
+
+
 def test_engine_arguments_are_what_follows_the_first_double_dash() -> None:
     assert split_arguments(["up", "--port", "1", "--", "--tp-size", "2", "--"]) == (
         ["up", "--port", "1"],
@@ -78,7 +132,7 @@ def test_engine_arguments_are_what_follows_the_first_double_dash() -> None:
 
 
 def test_settings_survive_the_way_through_a_command_line() -> None:
-    settings = resolve(GIVEN, {}, ("--tp-size", "2"))
+    settings = resolve(GIVEN_ALL, {}, ("--tp-size", "2"))
     own, engine_args = split_arguments(as_arguments(settings, port="0"))
     parser = argparse.ArgumentParser()
     add_flags(parser)
@@ -90,6 +144,6 @@ def test_help_gives_every_flag_its_variable_and_default() -> None:
     parser = argparse.ArgumentParser()
     add_flags(parser)
     text = " ".join(parser.format_help().split())
-    for name in GIVEN:
+    for name in GIVEN_ALL:
         assert flag(name) in text
         assert f"[{variable(name)}; default: " in text

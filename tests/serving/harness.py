@@ -116,7 +116,7 @@ def reference_body(request: dict[str, Any], *, tokenizer: Any = None) -> dict[st
                 "legend": {str(level): text for level, text in enumerate(question["criteria"])},
                 "probabilities": p,
             }
-    usage = {"input_tokens": len(record.input_ids), "output_tokens": 0, "x_cached_tokens": 0}
+    usage = {"input_tokens": len(record.input_ids), "output_tokens": 0, "x_cached_tokens": 0, "x_truncated_tokens": 0}
     return {"model": SERVED_NAME, "answers": answers, "usage": usage}
 
 

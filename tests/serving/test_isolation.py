@@ -130,6 +130,7 @@ async def test_isolated_questions_are_answered_as_each_alone_in_any_order(fields
                 "input_tokens": sum(body["usage"]["input_tokens"] for body in alone.values()),
                 "output_tokens": 0,
                 "x_cached_tokens": 3,
+                "x_truncated_tokens": 0,
             }
     assert all(together["answers"][key] != alone[key]["answers"][key] for key in ("team", "urgency"))
 
