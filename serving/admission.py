@@ -1,0 +1,185 @@
+"""Who may go to the engine now, who waits, and who is better told at once to come back. Knows nothing of HTTP or prompts.
+
+Work is counted in prompt tokens. The engine gets enough requests to fill its batches; the others wait here, where order
+can follow priority, where leaving costs nothing, and where it can be foreseen that a deadline will be missed.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from itertools import count
+
+from serving.errors import OverloadedError, RequestTimeoutError
+
+# The pace is that of about the last so many seconds in which the engine had work.
+PACE_MEMORY_S = 10.0
+LEAST_RETRY_MS = 100
+MOST_RETRY_MS = 30_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionLimits:
+    """Bounds of what is in the engine and of what waits for it. One request may always run, whatever its size."""
+
+    max_running_requests: int
+    max_running_tokens: int
+    max_waiting_requests: int
+    max_waiting_tokens: int
+
+
+class Pace:
+    """Prompt tokens a second that the engine answers, over the last seconds in which it had work."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._tokens = self._seconds = 0.0
+        self._since: float | None = None
+
+    def started(self) -> None:
+        """The engine has work."""
+        if self._since is None:
+            self._since = self._clock()
+
+    def finished(self, tokens: int, *, idle: bool) -> None:
+        """So many tokens were answered; `idle` if nothing is left to do."""
+        now = self._clock()
+        if not tokens:
+            # Given up: nobody can say how much of it was computed, so that it tells nothing of the pace.
+            self._since = None if idle else self._since
+            return
+        elapsed = now - (now if self._since is None else self._since)
+        kept = math.exp(-elapsed / PACE_MEMORY_S)
+        self._tokens, self._seconds = self._tokens * kept + tokens, self._seconds * kept + elapsed
+        self._since = None if idle else now
+
+    def seconds_for(self, tokens: int) -> float:
+        """How long so many tokens will take; 0 while nothing is known."""
+        return tokens * self._seconds / self._tokens if self._tokens else 0.0
+
+
+@dataclass(kw_only=True)
+class _Waiting:
+    tokens: int
+    granted: "asyncio.Future[None]"
+
+
+class Admission:
+    """Bounded, in order of priority and then of arrival. Used from one event loop.
+
+    Args:
+        limits: see `AdmissionLimits`.
+        clock: seconds; the one that deadlines are given in.
+    """
+
+    def __init__(self, limits: AdmissionLimits, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._pace = Pace(clock)
+        self._arrivals = count()
+        self._queue: list[tuple[int, int, _Waiting]] = []
+        self.running_requests = self.running_tokens = 0
+        self.waiting_requests = self.waiting_tokens = 0
+
+    @contextlib.asynccontextmanager
+    async def turn(self, *, tokens: int, deadline: float, priority: int = 0) -> AsyncIterator[None]:
+        """Wait for this request's turn, which lasts as long as the body runs. Whoever leaves while waiting is forgotten.
+
+        Args:
+            tokens: of the request's prompts.
+            deadline: when the answer must be there.
+            priority: the higher goes first.
+
+        Raises:
+            OverloadedError: too much waits already.
+            RequestTimeoutError: the deadline would be, or was, missed.
+        """
+        # Those of lower priority that wait do not stand in the way.
+        ahead = self.running_tokens + sum(entry.tokens for order, _, entry in self._queue if -order >= priority)
+        wait = self._pace.seconds_for(ahead)
+        # With nothing before it a request is always tried: a pace that was once slow could otherwise never be corrected.
+        if ahead and self._clock() + wait + self._pace.seconds_for(tokens) > deadline:
+            raise RequestTimeoutError(
+                f"about {wait:.1f} s of other work comes first, so that the deadline would be missed",
+                retry_after_ms=_retry_ms(wait),
+            )
+        if self._queue or not self._fits(tokens):
+            await self._wait(tokens, deadline, priority)
+        else:
+            self._start(tokens)
+        try:
+            yield
+        except BaseException:
+            self._end(tokens, answered=0)
+            raise
+        self._end(tokens, answered=tokens)
+
+    async def _wait(self, tokens: int, deadline: float, priority: int) -> None:
+        limits = self._limits
+        for name, found, limit in (
+            ("requests", self.waiting_requests + 1, limits.max_waiting_requests),
+            ("tokens", self.waiting_tokens + tokens, limits.max_waiting_tokens),
+        ):
+            if found > limit:
+                raise OverloadedError(
+                    f"the queue is full: max_waiting_{name} is {limit}",
+                    retry_after_ms=_retry_ms(self._pace.seconds_for(self.running_tokens)),
+                )
+        waiting = _Waiting(tokens=tokens, granted=asyncio.get_running_loop().create_future())
+        heapq.heappush(self._queue, (-priority, next(self._arrivals), waiting))
+        self.waiting_requests += 1
+        self.waiting_tokens += tokens
+        try:
+            async with asyncio.timeout(deadline - self._clock()):
+                await waiting.granted
+        except BaseException as err:
+            if waiting.granted.done() and not waiting.granted.cancelled():
+                self._end(tokens, answered=0)  # its turn came in the same moment
+            else:
+                self._queue = [entry for entry in self._queue if entry[2] is not waiting]
+                heapq.heapify(self._queue)
+                self.waiting_requests -= 1
+                self.waiting_tokens -= tokens
+                self._grant()
+            if isinstance(err, TimeoutError):
+                wait = self._pace.seconds_for(self.running_tokens + self.waiting_tokens)
+                raise RequestTimeoutError(
+                    "its turn did not come before its deadline", retry_after_ms=_retry_ms(wait)
+                ) from err
+            raise
+
+    def _fits(self, tokens: int) -> bool:
+        limits = self._limits
+        return self.running_requests == 0 or (
+            self.running_requests < limits.max_running_requests
+            and self.running_tokens + tokens <= limits.max_running_tokens
+        )
+
+    def _start(self, tokens: int) -> None:
+        self._pace.started()
+        self.running_requests += 1
+        self.running_tokens += tokens
+
+    def _end(self, tokens: int, *, answered: int) -> None:
+        self.running_requests -= 1
+        self.running_tokens -= tokens
+        self._pace.finished(answered, idle=self.running_requests == 0)
+        self._grant()
+
+    def _grant(self) -> None:
+        # Strictly in order: a large request at the head would otherwise wait for as long as small ones keep coming.
+        while self._queue and self._fits(self._queue[0][2].tokens):
+            _, _, waiting = heapq.heappop(self._queue)
+            if waiting.granted.cancelled():
+                continue  # its own `_wait` counts it out
+            self.waiting_requests -= 1
+            self.waiting_tokens -= waiting.tokens
+            self._start(waiting.tokens)
+            waiting.granted.set_result(None)
+
+
+def _retry_ms(seconds: float) -> int:
+    return max(LEAST_RETRY_MS, min(MOST_RETRY_MS, math.ceil(seconds * 1000)))
