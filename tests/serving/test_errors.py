@@ -10,10 +10,15 @@ from serving.errors import (
     HTTP_ERROR_TYPES,
     INTERNAL,
     OUTCOMES,
+    AuthenticationError,
     Fault,
     InvalidRequestError,
     NotServingError,
+    OverloadedError,
+    RateLimitedError,
     RequestError,
+    RequestTimeoutError,
+    RetryLaterError,
     error_response,
     json_bytes,
     outcome_of,
@@ -27,17 +32,38 @@ def descendants(cls: type[Exception]) -> set[type[Exception]]:
     )
 
 
-@pytest.mark.parametrize(
-    "cls", sorted(descendants(EngineError) | descendants(RequestError) - {RequestError}, key=lambda cls: cls.__name__)
-)
+# What is only a base of others: never raised, so not in the table.
+BASES = {RequestError, RetryLaterError}
+RAISED = (descendants(EngineError) | descendants(RequestError)) - BASES
+
+
+def made(cls: type[Exception]) -> Exception:
+    if cls is InvalidRequestError:
+        return InvalidRequestError([])
+    return cls("why", retry_after_ms=1500) if issubclass(cls, RetryLaterError) else cls("why")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("cls", sorted(RAISED, key=lambda cls: cls.__name__))
 def test_every_error_is_in_the_table(cls: type[Exception]) -> None:
     assert cls in OUTCOMES
-    assert outcome_of(cls([]) if cls is InvalidRequestError else cls("why")) is OUTCOMES[cls]
+    assert outcome_of(made(cls)) is OUTCOMES[cls]
+
+
+def test_nothing_else_is_in_the_table() -> None:
+    assert set(OUTCOMES) == RAISED
 
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    drawn = {line.split()[1] for line in (RequestError.__doc__ or "").splitlines() if "── " in line}
-    assert drawn == {cls.__name__ for cls in descendants(RequestError) - {RequestError}}
+    drawn: dict[str, str] = {}
+    above = ["RequestError"]  # the last class drawn at each depth
+    for line in (RequestError.__doc__ or "").splitlines():
+        branch, found, text = line.partition("── ")
+        if found:
+            depth = len(branch.strip()) // 4 + 1
+            name = text.split()[0]
+            drawn[name] = above[depth - 1]
+            above[depth:] = [name]
+    assert drawn == {cls.__name__: cls.__bases__[0].__name__ for cls in descendants(RequestError) - {RequestError}}
 
 
 def test_a_later_error_of_the_engine_is_an_engine_error_until_it_is_listed() -> None:
@@ -55,14 +81,40 @@ def test_anything_else_is_internal_and_hides_its_message() -> None:
 
 
 def test_a_client_fault_is_never_a_5xx_and_a_server_fault_is_never_a_4xx() -> None:
+    ours = {NotServingError, OverloadedError, RequestTimeoutError}
     for cls, outcome in OUTCOMES.items():
-        theirs = issubclass(cls, RequestError) and cls is not NotServingError
+        theirs = issubclass(cls, RequestError) and cls not in ours
         assert (outcome.status < 500) == theirs, cls
 
 
 def test_who_may_try_again_is_told_when() -> None:
     for cls, outcome in OUTCOMES.items():
-        assert (outcome.retry_after_ms is not None) == (outcome.status in (429, 503)), cls
+        headers = error_response(made(cls)).headers
+        told = "retry-after" in headers and "retry-after-ms" in headers
+        assert told == (outcome.status in (429, 503)), cls
+
+
+@pytest.mark.parametrize(
+    ("cls", "status", "error_type"),
+    [
+        (RateLimitedError, 429, "rate_limit_error"),
+        (OverloadedError, 503, "overloaded"),
+        (RequestTimeoutError, 503, "request_timeout"),
+    ],
+)
+def test_an_error_that_knows_when_says_so(cls: type[RetryLaterError], status: int, error_type: str) -> None:
+    response = error_response(cls("not now", retry_after_ms=1500))
+    assert response.status_code == status
+    assert (response.headers["retry-after"], response.headers["retry-after-ms"]) == ("2", "1500")
+    assert json.loads(response.body) == {"detail": {"error_type": error_type, "message": "not now"}}
+
+
+def test_a_refused_key_is_told_how_to_send_one() -> None:
+    response = error_response(AuthenticationError("no key"))
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert json.loads(response.body) == {"detail": {"error_type": "authentication_error", "message": "no key"}}
+    assert "www-authenticate" not in error_response(NotServingError("no")).headers
 
 
 def test_invalid_request() -> None:
