@@ -5,6 +5,7 @@ which would change answers silently; `install` therefore applies the hooks itsel
 anything is not as expected. Two tables at the end, `CALLED` and `HOOKS`, list every symbol with its reason.
 """
 
+import hashlib
 import importlib
 import inspect
 import logging
@@ -244,18 +245,22 @@ def refuse_wrong_arguments(cfg: Any, model_config: Any) -> None:
 
 def validate_clef_request(original: Callable[..., None], manager: Any, obj: Any, input_ids: list[int]) -> None:
     """Accept layouts in our format, and prompts up to the context length where prefill may be cut into chunks."""
-    from sglang.srt.runtime_context import get_memory, get_schedule
-
     layout = getattr(obj, "decision_layout", None)
     if manager.model_config.joint_head_config is None or layout is None:
         original(manager, obj, input_ids)
         return
-    limit = min(manager.context_len - manager.num_reserved_tokens, manager.max_req_input_len) - 1
-    if get_memory().disable_radix_cache:
-        limit = min(limit, get_schedule().max_prefill_tokens)
+    limit = prompt_limit(manager)
     if len(input_ids) > limit:
         raise ValueError(f"the prompt has {len(input_ids)} tokens, this server takes at most {limit}")
     unpack_layout(layout).expanded(len(input_ids))
+
+
+def prompt_limit(manager: Any) -> int:
+    """The longest prompt, media expanded: the scheduler's limit and, where prompts are not cut, what one prefill holds."""
+    from sglang.srt.runtime_context import get_memory, get_schedule
+
+    limit: int = min(manager.context_len - manager.num_reserved_tokens, manager.max_req_input_len) - 1
+    return min(limit, get_schedule().max_prefill_tokens) if get_memory().disable_radix_cache else limit
 
 
 def mark_state_end(original: Callable[..., Any], tokenizer: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -282,6 +287,27 @@ def adopt_layout(scheduler: Any, request: Any, is_retracted: bool = False) -> No
     request.decision_layout = layout
     if layout.namespace:
         request.extra_key = f"{request.extra_key or ''}{layout.namespace}"
+
+
+def identify_media(original: Callable[[Any], None], item: Any) -> None:
+    """Know an image or video by 256 bits over its features and its grid, given by the front or made here.
+
+    SGLang knows it by 64 bits of its features. Those are equal for two plain pictures of one colour and size, one wide and
+    one high, whose positions are not.
+    """
+    if item.pad_value is not None:
+        return
+    values = item.model_specific_data
+    given = values.pop(model_plugin.MEDIA_DIGESTS, None)
+    if given is not None:
+        (digest,) = given
+        item.set_identity(digest)
+        return
+    original(item)
+    grids = [values[name] for name in ("image_grid_thw", "video_grid_thw") if values.get(name) is not None]
+    if grids:
+        whole = f"{item.modality.name} {item.hash} {[grid.tolist() for grid in grids]}"
+        item.set_identity(hashlib.sha256(whole.encode()).digest())
 
 
 def cap_prefix_at_state(longest: int, request: Any, input_len: int) -> int:
@@ -407,6 +433,11 @@ CALLED = tuple(
             ("track_mask", "track_position", "track_seqlen"),
             "says that no recurrent state of a prefill is kept",
         ),
+        (
+            "managers.schedule_batch.MultimodalDataItem.set_identity",
+            ("self", "identity"),
+            "gives an image or video the 256 bits by which caches know it",
+        ),
         ("managers.io_struct.BatchEmbeddingOutput", None, "the replies that say how many tokens were cached"),
         ("distributed.tensor_model_parallel_all_reduce", ("input_",), "sums option tokens over ranks"),
         ("layers.pooler.EmbeddingPoolerOutput", ("embeddings", "pooled_hidden_states"), "what a pooler returns"),
@@ -447,6 +478,13 @@ HOOKS = (
         kind="BEFORE",
         function=adopt_layout,
         reason="embedding requests carry no cache namespace, and spans move when media expand in the scheduler",
+    ),
+    Hook(
+        target="sglang.srt.managers.schedule_batch.MultimodalDataItem.set_pad_value",
+        parameters=("self",),
+        kind="AROUND",
+        function=identify_media,
+        reason="SGLang would take two pictures whose features have one 64-bit hash for the same, whatever their grids",
     ),
     Hook(
         target="sglang.srt.managers.schedule_batch.Req._compute_max_prefix_len",

@@ -14,13 +14,16 @@ import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import psutil
 
 import model_plugin
 from model_plugin.schema_layout import PromptLayout, QuestionSpans, namespace_of, pack_layout
 from serving.shared_states import SharedStates
+
+if TYPE_CHECKING:
+    from serving.media.processing import Features, ProcessedMedia
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +43,7 @@ class ScoreRequest:
     Attributes:
         state_end: where the state ends; tokens before it may be served from the cache, those after it never are.
         cache_salt: prompts share cached prefixes only under equal salts.
+        media: the images and videos whose tokens stand in `input_ids`, expanded, from `media_start` on.
     """
 
     request_id: str
@@ -47,6 +51,14 @@ class ScoreRequest:
     questions: Sequence[QuestionSpans]
     state_end: int
     cache_salt: str | None = None
+    media: "ProcessedMedia | None" = None
+    media_start: int = 0
+
+    def __post_init__(self) -> None:
+        if self.media is not None:
+            media_end = self.media_start + len(self.media.input_ids)
+            assert media_end <= self.state_end, (media_end, self.state_end)
+            assert list(self.input_ids[self.media_start : media_end]) == self.media.input_ids
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,9 +156,14 @@ class SGLangEngine:
     """One embedded `sglang.Engine`: its tokenizer manager in this process, its scheduler in child processes.
 
     `start` must be called in the main thread, before the event loop runs; `attach` inside the loop that will call `score`.
+
+    Attributes:
+        max_prompt_tokens: the longest prompt it takes, media included.
+        tokenizer: the release's.
+        processor: the release's, for `MediaProcessor`; None where the engine was started without its vision tower.
     """
 
-    def __init__(self, engine: Any, *, max_prompt_tokens: int, shares_states: bool) -> None:
+    def __init__(self, engine: Any, *, processor: Any | None, max_prompt_tokens: int, shares_states: bool) -> None:
         self._engine = engine
         self._manager = engine.tokenizer_manager
         # The engine's own child processes, and what to call them.
@@ -158,6 +175,7 @@ class SGLangEngine:
         self._shared_states = SharedStates()
         self.max_prompt_tokens = max_prompt_tokens
         self.tokenizer = self._manager.tokenizer
+        self.processor = processor
 
     @classmethod
     def start(cls, settings: EngineSettings) -> "SGLangEngine":
@@ -169,9 +187,8 @@ class SGLangEngine:
         # The limit is ours to check: positions never pass the checkpoint's, only SGLang's reserve does.
         os.environ["SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"] = "1"
         from sglang.srt.entrypoints.engine import Engine as EmbeddedEngine
-        from sglang.srt.layers.joint_schema_head import max_joint_prompt_tokens
         from sglang.srt.plugins import load_plugins
-        from sglang.srt.runtime_context import get_memory, get_schedule
+        from sglang.srt.runtime_context import get_memory
         from sglang.srt.server_args import prepare_server_args
 
         load_plugins()
@@ -193,15 +210,10 @@ class SGLangEngine:
         except (ValueError, AssertionError, RuntimeError, OSError, NotImplementedError) as err:
             raise EngineStartError(f"SGLang did not start: {err}") from err
         manager = engine.tokenizer_manager
-        limit = max_joint_prompt_tokens(
-            context_len=manager.context_len,
-            num_reserved_tokens=manager.num_reserved_tokens,
-            max_req_input_len=manager.max_req_input_len,
-            max_prefill_tokens=get_schedule().max_prefill_tokens,
-        )
         return cls(
             engine,
-            max_prompt_tokens=min(limit, settings.max_prompt_tokens),
+            processor=_load_processor(settings.model_path) if manager.mm_processor is not None else None,
+            max_prompt_tokens=min(model_plugin.prompt_limit(manager), settings.max_prompt_tokens),
             shares_states=not get_memory().disable_radix_cache,
         )
 
@@ -243,7 +255,14 @@ class SGLangEngine:
                 namespace=namespace_of(request.cache_salt),
             )
         )
-        embedding = EmbeddingReqInput(rid=request.request_id, input_ids=list(request.input_ids), decision_layout=layout)
+        if request.media is not None and self.processor is None:
+            raise EngineRefusedError("the engine was started without the vision tower, and the request has media")
+        embedding = EmbeddingReqInput(
+            rid=request.request_id,
+            input_ids=list(request.input_ids),
+            decision_layout=layout,
+            **_media_data(request.media, request.media_start),
+        )
         async with self._shared_turn(request):
             return await self._score(request, embedding)
 
@@ -252,7 +271,8 @@ class SGLangEngine:
         if not self._shares_states or request.state_end < MIN_SHARED_STATE_TOKENS:
             return contextlib.nullcontext()
         state = array("i", request.input_ids[: request.state_end]).tobytes()
-        return self._shared_states.turn((request.cache_salt, hash(state), len(state)))
+        media = request.media.digest if request.media is not None else None
+        return self._shared_states.turn((request.cache_salt, hash(state), len(state), media))
 
     async def _score(self, request: ScoreRequest, embedding: Any) -> ScoreResult:
         assert self._death is not None
@@ -285,6 +305,33 @@ class SGLangEngine:
         started = time.monotonic()
         self._engine.shutdown()
         logger.debug("engine closed in %.1f s", time.monotonic() - started)
+
+
+def _load_processor(model_path: str) -> Any:
+    """The release's processor as the reference loads it; SGLang changes the settings of its own."""
+    from transformers import AutoProcessor
+
+    return AutoProcessor.from_pretrained(model_path)
+
+
+def _media_data(media: "ProcessedMedia | None", start: int) -> dict[str, Any]:
+    """Media as SGLang takes them when nothing is left to load, decode, resize or tokenize: one entry for each kind."""
+    if media is None:
+        return {}
+
+    def entry(kind: str, patches: str, grids: str, features: "Features") -> list[dict[str, Any]]:
+        values: dict[str, Any] = {"format": "processor_output", "modality": kind}
+        values |= {patches: features.patches, grids: features.grids, model_plugin.MEDIA_DIGESTS: list(features.digests)}
+        # SGLang would look for the placeholder tokens, and a state may hold the same; its ends are inclusive.
+        values["offsets"] = [(start + first, start + end - 1) for first, end in features.spans]
+        return [values]
+
+    data = {}
+    if media.images is not None:
+        data["image_data"] = entry("IMAGE", "pixel_values", "image_grid_thw", media.images)
+    if media.videos is not None:
+        data["video_data"] = entry("VIDEO", "pixel_values_videos", "video_grid_thw", media.videos)
+    return data
 
 
 class _NoSignals:

@@ -4,7 +4,6 @@ An image is a `PIL.Image.Image`, in whatever mode it was decoded to: the process
 """
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,8 @@ import numpy.typing as npt
 
 # Frames a second of a video that does not say. Source: Transformers' `Qwen3VLProcessor.replace_video_token`.
 UNKNOWN_FPS = 24.0
+# From a frame in eleven days to a microsecond a frame; outside, counting frames would overflow.
+MIN_FPS, MAX_FPS = 1e-6, 1e6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,8 +37,8 @@ class VideoShape:
     def __post_init__(self) -> None:
         if min(self.total_frames, self.width, self.height) < 1:
             raise ValueError(f"a video of {self.total_frames} frames of {self.width} x {self.height} pixels is empty")
-        if not (isfinite(self.fps) and self.fps > 0):
-            raise ValueError(f"a video cannot have {self.fps} frames a second")
+        if not MIN_FPS <= self.fps <= MAX_FPS:
+            raise ValueError(f"a video has from {MIN_FPS:g} to {MAX_FPS:g} frames a second, not {self.fps}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
