@@ -4,24 +4,30 @@ Knows where releases come from, not what must be in one (model_plugin.checkpoint
 (launch.mini.build).
 """
 
+import argparse
 import hashlib
+import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from launch.device import Device
+from launch.hub import fetch
+from launch.hub_errors import CheckpointSourceError as CheckpointSourceError  # callers take it from here
+from launch.hub_errors import HubUnavailableError
 
 ROOT = Path(__file__).resolve().parent.parent
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-# A snapshot of a repository lies in a directory named by its commit.
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 DEMO_NAME = "clef-demo"
+DOWNLOAD_HELP = """\
+Download a Clef release from the Hugging Face hub into its cache, as an init container does, and print its directory.
 
-
-class CheckpointSourceError(ValueError):
-    """The release asked for could not be had; the message says why and what to do."""
+Status 0: it is whole, on this disk. 1: it could not be fetched now, and the same command may succeed later (network, hub,
+disk space). 2: what was asked for cannot be had (name, revision, access). 130 and 143: stopped by Ctrl-C or SIGTERM.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,40 +68,15 @@ def find_checkpoint(
         if revision is not None:
             raise CheckpointSourceError(f"--revision is for repositories, and {model} is a directory")
         return FoundCheckpoint(path=directory.resolve(), name=directory.resolve().name)
+    check_repository_name(model)
+    snapshot = fetch(model, revision=revision, say=say)
+    return FoundCheckpoint(path=snapshot.path, name=model, revision=snapshot.commit)
+
+
+def check_repository_name(model: str) -> None:
+    """Raise CheckpointSourceError unless it reads OWNER/NAME."""
     if not _REPOSITORY.fullmatch(model):
         raise CheckpointSourceError(f"{model} is neither a directory here nor a repository name like OWNER/NAME")
-    return _download(model, revision, say)
-
-
-def _download(repository: str, revision: str | None, say: Callable[[str], None]) -> FoundCheckpoint:
-    from huggingface_hub import errors, snapshot_download
-
-    at = f"{repository} at revision {revision or 'main'}"
-    say(f"fetching {at} from the Hugging Face hub (resumes what is already here; HF_HUB_OFFLINE=1 only looks here)")
-    try:
-        path = Path(snapshot_download(repository, revision=revision))
-    # Order matters: a gated repository is a kind of missing one, an offline miss a kind of missing entry.
-    except errors.GatedRepoError as err:
-        raise CheckpointSourceError(
-            f"{repository} is gated: accept its terms on its page, then put an access token into HF_TOKEN "
-            "or run `hf auth login`"
-        ) from err
-    except errors.RepositoryNotFoundError as err:
-        raise CheckpointSourceError(
-            f"there is no repository {repository}, or it is private: check the name, or put an access token "
-            "into HF_TOKEN"
-        ) from err
-    except errors.RevisionNotFoundError as err:
-        raise CheckpointSourceError(f"{repository} has no revision {revision}") from err
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as err:
-        raise CheckpointSourceError(
-            f"{at} is not in the local cache and the hub cannot be reached (or HF_HUB_OFFLINE is set); "
-            "download it where there is a network, or give a directory as --model"
-        ) from err
-    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as err:
-        raise CheckpointSourceError(f"{at} could not be downloaded: {err}") from err
-    commit = path.name if _COMMIT.fullmatch(path.name) else None
-    return FoundCheckpoint(path=path, name=repository, revision=commit)
 
 
 def _demonstration(say: Callable[[str], None]) -> FoundCheckpoint:
@@ -121,3 +102,34 @@ def demo_directory(environ: Mapping[str, str]) -> Path:
     for source in sorted((Path(__file__).parent / "mini").glob("*.py")):
         digest.update(source.read_bytes())
     return cache / "clef-serving" / f"demo-release-{digest.hexdigest()[:12]}"
+
+
+def add_download_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `clef-serve download` takes, for `download_command`."""
+    parser.add_argument("--model", required=True, metavar="REPO", help="repository, such as Cloudflare/clef-flash")
+    parser.add_argument("--revision", metavar="R", help="branch, tag or commit [default: its main branch]")
+    parser.add_argument(
+        "--cache-dir",
+        type=Path,
+        metavar="PATH",
+        help="the hub's cache [HF_HUB_CACHE; default: ~/.cache/huggingface/hub]",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one object with repository, revision (the commit) and path"
+    )
+
+
+def download_command(options: argparse.Namespace, say: Callable[[str], None]) -> int:
+    """Fetch a release; the exit status, as DOWNLOAD_HELP has it. The last line on standard output is where it lies."""
+    try:
+        check_repository_name(options.model)
+        snapshot = fetch(options.model, revision=options.revision, say=say, cache_dir=options.cache_dir)
+    except CheckpointSourceError as err:
+        say(f"error: {err}")
+        return 1 if isinstance(err, HubUnavailableError) else 2
+    if options.revision != snapshot.commit:
+        say(f"to serve exactly this from now on, pin it: --revision {snapshot.commit}")
+    found = {"repository": options.model, "revision": snapshot.commit, "path": str(snapshot.path)}
+    print(json.dumps(found) if options.json else found["path"])
+    sys.stdout.flush()
+    return 0
