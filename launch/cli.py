@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from launch import settings
+from launch import keys, settings
 
 UP_HELP = """\
 Serve a Clef release over the SystemOne API.
@@ -35,6 +35,12 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     options = parser.parse_args(own)
     if options.command is None:
         parser.print_help()
+        return 0
+    if options.command == "keys":
+        try:
+            keys.keys_create(options)
+        except ValueError as err:
+            parser.error(str(err))
         return 0
     try:
         resolved = settings.resolve(vars(options), environ, engine_args)
@@ -80,6 +86,13 @@ def _parser() -> argparse.ArgumentParser:
             usage=f"clef-serve {name} [options] [-- SGLANG_ARGUMENT ...]",
         )
         settings.add_flags(command)
+    making = commands.add_parser("keys", help="make an API key").add_subparsers(
+        dest="keys_command", metavar="COMMAND", required=True
+    )
+    create = making.add_parser(
+        "create", help="make an API key and its entry in a key file", description=keys.CREATE_HELP, allow_abbrev=False
+    )
+    keys.add_flags(create)
     return parser
 
 

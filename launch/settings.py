@@ -12,6 +12,7 @@ from datetime import date
 from typing import Any, Literal, get_args, get_origin
 
 from launch.device import DeviceChoice
+from serving.media.limits import MediaLimits
 from serving.settings import ServingSettings
 
 Dtype = Literal["bfloat16", "float32"]
@@ -49,6 +50,12 @@ def _flag(value: str) -> bool:
     if value not in ("true", "false"):
         raise ValueError(f"must be true or false, not {value!r}")
     return value == "true"
+
+
+def _number(value: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", value):
+        raise ValueError(f"must be a number, not {value!r}")
+    return float(value)
 
 
 def _list(value: str) -> tuple[str, ...]:
@@ -130,16 +137,17 @@ class UpSettings:
         "longest prompt answered, in tokens; a longer one gets 413",
         "65536, or the checkpoint's context if that is shorter",
     )
-    # Settings of the front by name, those that were given.
-    front: Mapping[str, Any] = field(default_factory=dict)
+    # Settings of the front by name, those that were given, and `media`.
+    front: Mapping[str, Any] = field(default_factory=lambda: {"media": MediaLimits()})
     engine_args: tuple[str, ...] = ()
 
 
 # What the launcher itself knows, rather than the operator.
-_NOT_ASKED = {"served_model_name", "max_prompt_tokens", "model_revision"}
+_NOT_ASKED = {"served_model_name", "max_prompt_tokens", "model_revision", "media"}
 _PARSERS: dict[Any, tuple[Parser, str]] = {
     bool: (_flag, "true|false"),
     int: (_whole_number(0), "N"),
+    float: (_number, "X"),
     tuple: (_list, "A,B"),
     date: (_day, "YYYY-MM-DD"),
 }
@@ -155,6 +163,7 @@ def _front_flag(entry: "Field[Any]") -> _Flag:
 
 _OWN = tuple(_Flag(name=entry.name, **entry.metadata) for entry in fields(UpSettings) if "parse" in entry.metadata)
 _FRONT = tuple(_front_flag(entry) for entry in fields(ServingSettings) if entry.name not in _NOT_ASKED)
+_MEDIA = tuple(_front_flag(entry) for entry in fields(MediaLimits))
 
 
 def flag(name: str) -> str:
@@ -169,8 +178,8 @@ def variable(name: str) -> str:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Declare every setting. Values stay text here, so that flags and environment pass the same checks in `resolve`."""
-    front = parser.add_argument_group("the HTTP front")
-    for group, flags in ((parser, _OWN), (front, _FRONT)):
+    front, media = map(parser.add_argument_group, ("the HTTP front", "images and videos"))
+    for group, flags in ((parser, _OWN), (front, _FRONT), (media, _MEDIA)):
         for entry in flags:
             alone: dict[str, Any] = {"nargs": "?", "const": "true"} if entry.parse is _flag else {}
             group.add_argument(
@@ -194,8 +203,9 @@ def resolve(
     Raises:
         ValueError: a value is out of range; the message names the flag or variable it came from.
     """
-    own, front = (_values(flags, given, environ) for flags in (_OWN, _FRONT))
+    own, front, media = (_values(flags, given, environ) for flags in (_OWN, _FRONT, _MEDIA))
     try:
+        front["media"] = MediaLimits(**media)
         ServingSettings(served_model_name="checked", max_prompt_tokens=1, **front)
     except ValueError as err:
         name, _, rest = str(err).partition(" ")
@@ -222,7 +232,11 @@ def _values(flags: tuple[_Flag, ...], given: Mapping[str, str | None], environ: 
 
 def as_arguments(settings: UpSettings, **changed: str) -> list[str]:
     """The command line for these settings, whatever the environment holds; `changed` are flags to set otherwise."""
-    values = {entry.name: getattr(settings, entry.name) for entry in _OWN} | dict(settings.front) | changed
+    front = dict(settings.front)
+    media = front.pop("media", None)
+    values = {entry.name: getattr(settings, entry.name) for entry in _OWN} | front
+    values |= {entry.name: getattr(media, entry.name) for entry in _MEDIA if media is not None}
+    values |= changed
     arguments = []
     for name, value in values.items():
         if value is not None:

@@ -1,11 +1,13 @@
 """`clef-serve up`, step by step: device, checkpoint, port, engine, front. What is heavy is imported when needed."""
 
+import ipaddress
 import json
 import logging
 import os
 import shlex
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.checkpoint_source import CheckpointSourceError, FoundCheckpoint, find_checkpoint
@@ -15,6 +17,7 @@ from model_plugin.checkpoint import CheckpointError, Release, read_release
 
 if TYPE_CHECKING:
     from launch.server import Address
+    from serving.auth import KeyRing
     from serving.engine import SGLangEngine
 
 # The context Cloudflare documents for Clef; a checkpoint's own positions may go further than what was trained.
@@ -85,6 +88,7 @@ def _serve(settings: UpSettings, device: Device, found: FoundCheckpoint, limit: 
     from launch.server import StopRequested, bind, end_children, stop_on_signals
 
     try:
+        keys = key_ring(settings)
         address = bind(settings.host, settings.port)
     except ValueError as err:
         raise UsageError(str(err)) from err
@@ -113,10 +117,43 @@ def _serve(settings: UpSettings, device: Device, found: FoundCheckpoint, limit: 
         say(str(err))
         return 1
     say(f"engine loaded in {time.monotonic() - started:.0f} s, warming up ...")
-    return _run(settings, engine, address, name, found.revision)
+    return _run(settings, engine, address, keys, name, found.revision)
 
 
-def _run(settings: UpSettings, engine: "SGLangEngine", address: "Address", name: str, revision: str | None) -> int:
+def key_ring(settings: UpSettings) -> "KeyRing | None":
+    """Who may ask; None for anyone.
+
+    Raises:
+        ValueError: the keys cannot be read, or there are none and the address is not one of this machine's own.
+    """
+    from serving.auth import KeyRing
+
+    if settings.api_keys is not None:
+        return KeyRing(Path(settings.api_keys))
+    if not settings.insecure and not is_own(settings.host):
+        raise ValueError(
+            f"without API keys anyone who reaches {settings.host} could ask: name a file with --api-keys (clef-serve keys "
+            "create makes one), or say --insecure"
+        )
+    return None
+
+
+def is_own(host: str) -> bool:
+    """Whether an address to listen on can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _run(
+    settings: UpSettings,
+    engine: "SGLangEngine",
+    address: "Address",
+    keys: "KeyRing | None",
+    name: str,
+    revision: str | None,
+) -> int:
     from launch.server import Server, end_children
     from serving.app import create_app
     from serving.lifecycle import Lifecycle
@@ -134,6 +171,8 @@ def _run(settings: UpSettings, engine: "SGLangEngine", address: "Address", name:
         app = create_app(
             engine=engine,
             tokenizer=engine.tokenizer,
+            processor=engine.processor,
+            keys=keys,
             settings=ServingSettings(
                 served_model_name=name,
                 max_prompt_tokens=engine.max_prompt_tokens,

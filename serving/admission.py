@@ -9,26 +9,17 @@ import contextlib
 import heapq
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
 from serving.errors import OverloadedError, RequestTimeoutError
+from serving.settings import AdmissionLimits
 
 # The pace is that of about the last so many seconds in which the engine had work.
 PACE_MEMORY_S = 10.0
 LEAST_RETRY_MS = 100
 MOST_RETRY_MS = 30_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdmissionLimits:
-    """Bounds of what is in the engine and of what waits for it. One request may always run, whatever its size."""
-
-    max_running_requests: int
-    max_running_tokens: int
-    max_waiting_requests: int
-    max_waiting_tokens: int
 
 
 class Pace:
@@ -81,8 +72,25 @@ class Admission:
         self._pace = Pace(clock)
         self._arrivals = count()
         self._queue: list[tuple[int, int, _Waiting]] = []
+        self._here = 0
         self.running_requests = self.running_tokens = 0
         self.waiting_requests = self.waiting_tokens = 0
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """A place in the house for as long as the body runs, whatever the request's size turns out to be.
+
+        Raises:
+            OverloadedError: as many are here as may run and wait.
+        """
+        most = self._limits.max_running_requests + self._limits.max_waiting_requests
+        if self._here >= most:
+            raise self._full("requests", self._limits.max_waiting_requests)
+        self._here += 1
+        try:
+            yield
+        finally:
+            self._here -= 1
 
     @contextlib.asynccontextmanager
     async def turn(self, *, tokens: int, deadline: float, priority: int = 0) -> AsyncIterator[None]:
@@ -124,10 +132,7 @@ class Admission:
             ("tokens", self.waiting_tokens + tokens, limits.max_waiting_tokens),
         ):
             if found > limit:
-                raise OverloadedError(
-                    f"the queue is full: max_waiting_{name} is {limit}",
-                    retry_after_ms=_retry_ms(self._pace.seconds_for(self.running_tokens)),
-                )
+                raise self._full(name, limit)
         waiting = _Waiting(tokens=tokens, granted=asyncio.get_running_loop().create_future())
         heapq.heappush(self._queue, (-priority, next(self._arrivals), waiting))
         self.waiting_requests += 1
@@ -150,6 +155,12 @@ class Admission:
                     "its turn did not come before its deadline", retry_after_ms=_retry_ms(wait)
                 ) from err
             raise
+
+    def _full(self, name: str, limit: int) -> OverloadedError:
+        return OverloadedError(
+            f"the queue is full: max_waiting_{name} is {limit}",
+            retry_after_ms=_retry_ms(self._pace.seconds_for(self.running_tokens)),
+        )
 
     def _fits(self, tokens: int) -> bool:
         limits = self._limits

@@ -5,7 +5,7 @@ and the confidence that a client can recompute from them.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
 from serving.api_types import (
@@ -18,6 +18,7 @@ from serving.api_types import (
     ScoreQuestion,
 )
 from serving.engine import EngineScoresError
+from serving.request_record import Decision
 from serving.settings import ConfidenceRule
 
 
@@ -124,3 +125,14 @@ def answers(
         question_id: answer(question, names, scores, confidence=confidence)
         for (question_id, question), names, scores in zip(questions.items(), option_names, logits, strict=True)
     }
+
+
+def decisions(given: Mapping[str, NoulAnswer | ChoiceAnswer | ScoreAnswer]) -> Iterator[Decision]:
+    """How sure each answer is."""
+    for one in given.values():
+        spread = [one.noul, 1 - one.noul] if isinstance(one, NoulAnswer) else list(one.probabilities.values())
+        yield Decision(
+            question_type=one.type,
+            confidence=None if isinstance(one, NoulAnswer) else one.confidence,
+            entropy_bits=max(0.0, -math.fsum(p * math.log2(p) for p in spread if p > 0)),
+        )

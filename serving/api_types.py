@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from model_plugin.schema_layout import QUESTION_TYPES
 from serving.errors import Fault, InvalidRequestError
-from serving.faults import FRAMES_FORM, TEXT_FORM, URL_FORM, faults_of
+from serving.faults import DATA_FORM, FRAMES_FORM, TEXT_FORM, URL_FORM, faults_of
 from serving.settings import DEFAULT_MAX_OPTIONS, DEFAULT_MAX_QUESTIONS, OverLimit
 from serving.strict_json import json_kind, shorten
 
@@ -41,6 +41,7 @@ MAX_ASSET_NAME = 512  # characters
 
 # What each of these would change, were it not refused.
 REFUSED_FIELDS: Mapping[str, str] = {
+    "files": "media are sent in images, videos or assets",
     "temperature": "it belongs to /v1/decisions and has no meaning here: an answer is computed, not sampled",
     "prompt_format_version": "it belongs to /v1/decisions; this model has one prompt format",
     "return_prompt_token_ids": "it belongs to /v1/decisions; this API does not return token ids",
@@ -161,6 +162,13 @@ class ImageUrl(_Closed):
     detail: Literal["auto"] | None = None
 
 
+class ImageData(_Closed):
+    """Cloudflare's form of an image. The bytes decide what it is; a content type that is no image's is refused."""
+
+    base64: str
+    content_type: Annotated[str, StringConstraints(pattern=r"^image/")] | None = None
+
+
 def _source_or_object(value: Any) -> Any:
     """Refuse what is neither before the union is entered, whose own errors name its insides."""
     if isinstance(value, str | dict | BaseModel):
@@ -172,13 +180,14 @@ def _form(value: Any) -> str:
     """Which member of a union of media forms a value is meant to be; `serving.faults` takes it out of error paths."""
     if isinstance(value, str):
         return TEXT_FORM
-    return FRAMES_FORM if "frames" in (value if isinstance(value, dict) else type(value).model_fields) else URL_FORM
+    keys = value if isinstance(value, dict) else type(value).model_fields
+    return next((form for key, form in (("frames", FRAMES_FORM), ("base64", DATA_FORM)) if key in keys), URL_FORM)
 
 
 # A data URL, base64 text, or an http(s) URL where its host is allowed.
 Image = Annotated[
-    Annotated[str, Tag(TEXT_FORM)] | Annotated[ImageUrl, Tag(URL_FORM)],
-    Discriminator(lambda value: TEXT_FORM if isinstance(value, str) else URL_FORM),
+    Annotated[str, Tag(TEXT_FORM)] | Annotated[ImageUrl, Tag(URL_FORM)] | Annotated[ImageData, Tag(DATA_FORM)],
+    Discriminator(_form),
     BeforeValidator(_source_or_object),
 ]
 FramesPerSecond = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
@@ -197,8 +206,18 @@ class VideoUrl(_Closed):
     url: str
 
 
+class VideoData(_Closed):
+    """The same in Cloudflare's form of an image."""
+
+    base64: str
+    content_type: Annotated[str, StringConstraints(pattern=r"^video/")] | None = None
+
+
 Video = Annotated[
-    Annotated[str, Tag(TEXT_FORM)] | Annotated[VideoUrl, Tag(URL_FORM)] | Annotated[VideoFrames, Tag(FRAMES_FORM)],
+    Annotated[str, Tag(TEXT_FORM)]
+    | Annotated[VideoUrl, Tag(URL_FORM)]
+    | Annotated[VideoData, Tag(DATA_FORM)]
+    | Annotated[VideoFrames, Tag(FRAMES_FORM)],
     Discriminator(_form),
     BeforeValidator(_source_or_object),
 ]
@@ -238,7 +257,7 @@ AssetName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ASSET_
 
 
 def _refused(value: Any, info: ValidationInfo) -> Any:
-    if value is None:
+    if value is None or value == []:
         return None
     raise PydanticCustomError(
         "field_not_supported", "is refused: {why}", {"why": REFUSED_FIELDS[info.field_name or ""]}
@@ -289,6 +308,7 @@ class SystemOneRequest(BaseModel):
     videos: list[Video] | None = None
     media_kwargs: MediaKwargs | None = None
     over_limit: OverLimit | None = None
+    files: _Refused = None
     temperature: _Refused = None
     prompt_format_version: _Refused = None
     return_prompt_token_ids: _Refused = None

@@ -5,46 +5,61 @@ Knows nothing of prompts, tokens or SGLang; what a request means is `serving.fro
 
 import asyncio
 import logging
+import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime
+from datetime import time as time_of_day
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from serving.api_types import ErrorBody, SystemOneRequest, SystemOneResponse, ValidationFaults
+from serving.auth import ANONYMOUS, KeyRing
 from serving.engine import Engine, EngineError
 from serving.errors import (
     HTTP_ERROR_TYPES,
-    BodyTooLargeError,
+    BodyTimeoutError,
     ClientClosedError,
+    Fault,
+    InvalidRequestError,
     RequestError,
-    UnsupportedMediaTypeError,
     error_response,
     json_bytes,
     outcome_of,
     plain_error,
 )
-from serving.front import Front, RequestRecord
+from serving.front import Front
 from serving.lifecycle import Lifecycle
+from serving.request_body import BodyLimits, RequestBody, read_body
 from serving.request_frame import RequestFrame
+from serving.request_record import RequestRecord
 from serving.settings import ServingSettings
 from serving.strict_json import shorten
 from serving.tokenizer import Tokenizer
+from serving.workers_ai import workers_ai_router
 
 logger = logging.getLogger("clef_serving")
 
 MODEL_DESCRIPTION = "Clef decision model: answers noul, choice and score questions about a state in one pass."
+TIMEOUT_HEADER = "x-request-timeout-ms"
+PRIORITY_HEADER = "x-request-priority"
+PRIORITIES = {"low": -1, "normal": 0, "high": 1}
+TRUNCATED_HEADER = "x-truncated-tokens"
 SYSTEMONE_ERRORS = {
+    400: "The body cannot be unpacked, or its fields do not belong together",
+    401: "No key, or not a known one",
     404: "Unknown model",
+    408: "The body did not arrive in time",
     413: "Body or prompt over the limit",
-    415: "Not JSON, or compressed",
+    415: "A media type or content encoding that is not read here",
+    429: "The key has used up its rate",
     500: "Engine failure",
-    503: "Shutting down, or the engine is gone",
+    503: "Overloaded, too late, shutting down, or the engine is gone",
 }
 
 
@@ -55,6 +70,8 @@ def create_app(
     settings: ServingSettings,
     on_startup: Callable[[Lifecycle], Awaitable[None]] | None = None,
     on_fatal: Callable[[str], None] | None = None,
+    processor: Any = None,
+    keys: KeyRing | None = None,
 ) -> FastAPI:
     """The ASGI application. Its lifespan warms the engine up in the background; /readyz tells when that is done.
 
@@ -67,24 +84,30 @@ def create_app(
         on_startup: awaited in the server's event loop before the warm-up, for what an engine binds to the loop; it gets
             the `Lifecycle`, whose `fail(reason)` is to be called when the engine is found dead from outside.
         on_fatal: called once, in the event loop, when the engine is found dead or the warm-up failed.
+        processor: the release's, a Transformers processor; without one, media are refused.
+        keys: who may ask; without it, anyone.
 
     Raises:
         ValueError: the tokenizer cannot be used.
     """
     lifecycle = Lifecycle(on_fatal=on_fatal)
-    front = Front(engine=engine, tokenizer=tokenizer, settings=settings, lifecycle=lifecycle)
+    front = Front(engine=engine, tokenizer=tokenizer, processor=processor, settings=settings, lifecycle=lifecycle)
+    body_limits = BodyLimits(max_wire_bytes=settings.max_wire_bytes, max_body_bytes=settings.max_body_bytes)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if on_startup is not None:
             await on_startup(lifecycle)
-        warming = asyncio.create_task(_warm_up(front, lifecycle))
+        running = [asyncio.create_task(_warm_up(front, lifecycle))]
+        if keys is not None:
+            running.append(asyncio.create_task(keys.watch()))
         try:
             yield
         finally:
-            warming.cancel()
-            await asyncio.gather(warming, return_exceptions=True)
-            front.close()
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await front.aclose()
 
     # The interactive pages load scripts from a third party; /openapi.json is all a client needs.
     app = FastAPI(title="clef-serving", version="0.1.0", lifespan=lifespan, docs_url=None, redoc_url=None)
@@ -106,10 +129,18 @@ def create_app(
     )
     async def systemone(request: Request) -> Response:
         """Answer every question about the state."""
-        _check_media_type(request)
-        body = await _read_body(request, limit=settings.max_body_bytes)
-        answered = await _unless_client_leaves(request.receive, front.answer(body, request.state.record))
-        return Response(answered, media_type="application/json")
+        record: RequestRecord = request.state.record
+        caller = keys.identify(_authorization(request)) if keys is not None else ANONYMOUS
+        record.key_name = caller.key_name
+        deadline, priority = _deadline(request, settings), _priority(request)
+        with front.room(caller):
+            body = await _in_time(read_body(request, body_limits), deadline)
+            answer = front.answer(body, record, caller=caller, deadline=deadline, priority=priority)
+            answered = await _unless_client_leaves(request.receive, answer)
+        truncated = {TRUNCATED_HEADER: str(record.truncated_tokens)} if record.truncated_tokens else None
+        return Response(answered, media_type="application/json", headers=truncated)
+
+    app.include_router(workers_ai_router(answer=systemone, on_error=_on_error, model_names=settings.accepted_names))
 
     @app.get("/v1/models", response_class=Response)
     async def models() -> Response:
@@ -158,42 +189,46 @@ def _on_http_error(request: Request, error: Exception) -> Response:
     return plain_error(error.status_code, error_type, message, headers=dict(error.headers or {}))
 
 
-def _check_media_type(request: Request) -> None:
-    """Refuse what is not plain JSON; a body without a type is taken for JSON, as curl users expect."""
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise UnsupportedMediaTypeError(
-            f"content-encoding '{shorten(encoding)}' is not supported; send the body uncompressed"
-        )
-    declared = request.headers.get("content-type", "")
-    media_type, *parameters = (part.strip().lower() for part in declared.split(";"))
-    if media_type and media_type != "application/json" and not media_type.endswith("+json"):
-        raise UnsupportedMediaTypeError(f"content-type '{shorten(media_type)}' is not supported; send application/json")
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip() == "charset" and value.strip(' "') not in ("utf-8", "utf8", "us-ascii"):
-            raise UnsupportedMediaTypeError(f"charset '{shorten(value)}' is not supported; JSON is sent in UTF-8")
+def _authorization(request: Request) -> str | None:
+    # Joined, so that a header sent twice is refused rather than half read.
+    return ", ".join(request.headers.getlist("authorization")) or None
 
 
-async def _read_body(request: Request, *, limit: int) -> bytes:
-    """The whole body, never holding more than the limit and one chunk of it.
+def _deadline(request: Request, settings: ServingSettings) -> float:
+    """When the answer must be there, by `time.monotonic`.
 
     Raises:
-        BodyTooLargeError: the body is larger than `limit` bytes, by its own account or in fact.
-        ClientClosedError: the client left.
+        InvalidRequestError: the client's own limit is not a number of milliseconds.
     """
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
-        raise BodyTooLargeError(f"the body has {declared} bytes and the limit is {limit}")
-    body = bytearray()
+    limit_ms, asked = settings.request_timeout_ms, request.headers.get(TIMEOUT_HEADER)
+    if asked is not None:
+        if not re.fullmatch(r"[0-9]{1,9}", asked) or int(asked) == 0:
+            message = f"{TIMEOUT_HEADER} must be a whole number of milliseconds, at least 1"
+            raise InvalidRequestError([Fault(loc=["header", TIMEOUT_HEADER], msg=message, type="int_type")])
+        limit_ms = min(limit_ms, int(asked))
+    return time.monotonic() + limit_ms / 1000
+
+
+def _priority(request: Request) -> int:
+    """Of the names in `PRIORITIES`.
+
+    Raises:
+        InvalidRequestError: it is another.
+    """
+    asked = request.headers.get(PRIORITY_HEADER, "normal")
+    if asked not in PRIORITIES:
+        message = f"{PRIORITY_HEADER} must be one of {', '.join(PRIORITIES)}"
+        raise InvalidRequestError([Fault(loc=["header", PRIORITY_HEADER], msg=message, type="literal_error")])
+    return PRIORITIES[asked]
+
+
+async def _in_time(work: Awaitable[RequestBody], deadline: float) -> RequestBody:
+    """Raise BodyTimeoutError if the body is not there by the deadline."""
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise BodyTooLargeError(f"the body has more than {limit} bytes, which is the limit")
-    except ClientDisconnect as err:
-        raise ClientClosedError("the client left while sending") from err
-    return bytes(body)
+        async with asyncio.timeout(deadline - time.monotonic()):
+            return await work
+    except TimeoutError as err:
+        raise BodyTimeoutError("the body did not arrive before the request's deadline") from err
 
 
 async def _unless_client_leaves(receive: Receive, work: Any) -> Any:
@@ -225,7 +260,7 @@ def _model_list(settings: ServingSettings) -> dict[str, Any]:
     owner, slash, _ = settings.served_model_name.partition("/")
     entry = {
         "object": "model",
-        "created": int(datetime.combine(released, time(), UTC).timestamp()),
+        "created": int(datetime.combine(released, time_of_day(), UTC).timestamp()),
         "owned_by": owner if slash else "local",
         "root": settings.served_model_name,
         **({"revision": settings.model_revision} if settings.model_revision else {}),

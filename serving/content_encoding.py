@@ -10,10 +10,8 @@ from typing import Protocol
 
 from backports import zstd
 
-from serving.errors import MalformedBodyError, UnsupportedMediaTypeError
+from serving.errors import ACCEPTED_ENCODINGS, MalformedBodyError, UnsupportedEncodingError
 from serving.strict_json import shorten
-
-ACCEPTED_ENCODINGS = "gzip, zstd"  # as an `accept-encoding` header lists them
 
 # A step of either is well under a millisecond, so that a caller who pauses between steps holds nobody up.
 INPUT_STEP_BYTES = 16 * 2**10
@@ -72,14 +70,14 @@ class ContentDecoder:
         """Take the value of a content-encoding header; several headers are joined by commas, none is "".
 
         Raises:
-            UnsupportedMediaTypeError: a coding that is not read here, or several one upon the other.
+            UnsupportedEncodingError: a coding that is not read here, or several one upon the other.
         """
         codings = [coding.strip().lower() for coding in content_encoding.split(",")]
         codings = [coding for coding in codings if coding not in ("", "identity")]
         if len(codings) > 1 or any(coding not in _FRAMES for coding in codings):
-            raise UnsupportedMediaTypeError(
+            raise UnsupportedEncodingError(
                 f"content-encoding '{shorten(', '.join(codings))}' is not supported; "
-                "send the body in one of gzip, zstd, or uncompressed"
+                f"send the body in one of {ACCEPTED_ENCODINGS}, or uncompressed"
             )
         self._coding = codings[0] if codings else None
         self._frame: _Frame | None = None

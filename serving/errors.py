@@ -28,9 +28,11 @@ class RequestError(Exception):
     ├── InvalidRequestError        the body is not a valid request; holds one fault for each thing wrong
     ├── MalformedBodyError         the body cannot be unpacked: compression or multipart framing is broken
     ├── ApiUsageError              valid field by field, but the fields do not belong together (an asset nobody refers to)
+    ├── BodyTimeoutError           the body came too slowly
     ├── BodyTooLargeError          more bytes than the limit
     ├── PromptTooLongError         more tokens than the limit
-    ├── UnsupportedMediaTypeError  not JSON, or encoded in a way this server does not read
+    ├── UnsupportedMediaTypeError  neither JSON nor multipart, or in a charset this server does not read
+    │   └── UnsupportedEncodingError  compressed in a way this server does not read
     ├── AuthenticationError        no key, or one that is not known
     ├── UnknownModelError          `model` names something this server does not serve
     ├── RetryLaterError            refused for now; holds when to try again
@@ -84,8 +86,12 @@ class RequestTimeoutError(RetryLaterError):
     """The request cannot be answered, or was not, before its deadline."""
 
 
+class BodyTimeoutError(RequestError):
+    """The body did not arrive in time."""
+
+
 class BodyTooLargeError(RequestError):
-    """The body holds more bytes than the limit."""
+    """The body holds more bytes, or more parts, than the limit."""
 
 
 class PromptTooLongError(RequestError):
@@ -93,7 +99,11 @@ class PromptTooLongError(RequestError):
 
 
 class UnsupportedMediaTypeError(RequestError):
-    """The body's media type, charset or content encoding is not one this server reads."""
+    """The body's media type or charset is not one this server reads."""
+
+
+class UnsupportedEncodingError(UnsupportedMediaTypeError):
+    """The body's content encoding is not one this server reads; the response says which are (RFC 9110, 12.5.3)."""
 
 
 class UnknownModelError(RequestError):
@@ -118,6 +128,8 @@ class Outcome:
     public_message: str | None = None
 
 
+ACCEPTED_ENCODINGS = "gzip, zstd"
+
 # 499 is nginx's status for a client that left; nobody receives it, the log shows it.
 OUTCOMES: dict[type[Exception], Outcome] = {
     InvalidRequestError: Outcome(status=422, error_type="validation_error"),
@@ -127,8 +139,10 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     RateLimitedError: Outcome(status=429, error_type="rate_limit_error"),
     OverloadedError: Outcome(status=503, error_type="overloaded"),
     RequestTimeoutError: Outcome(status=503, error_type="request_timeout"),
+    BodyTimeoutError: Outcome(status=408, error_type="body_timeout"),
     BodyTooLargeError: Outcome(status=413, error_type="body_too_large"),
     PromptTooLongError: Outcome(status=413, error_type="prompt_too_long"),
+    UnsupportedEncodingError: Outcome(status=415, error_type="unsupported_media_type"),
     UnsupportedMediaTypeError: Outcome(status=415, error_type="unsupported_media_type"),
     UnknownModelError: Outcome(status=404, error_type="model_not_found_error"),
     NotServingError: Outcome(status=503, error_type="not_serving", retry_after_ms=1000),
@@ -206,5 +220,9 @@ def error_response(error: BaseException) -> Response:
         return Response(json_bytes({"detail": error.faults}), status_code=outcome.status, media_type="application/json")
     message = outcome.public_message or str(error)
     retry_after_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else outcome.retry_after_ms
-    headers = {"www-authenticate": "Bearer"} if isinstance(error, AuthenticationError) else None
+    headers = {}
+    if isinstance(error, AuthenticationError):
+        headers["www-authenticate"] = "Bearer"
+    if isinstance(error, UnsupportedEncodingError):
+        headers["accept-encoding"] = ACCEPTED_ENCODINGS
     return plain_error(outcome.status, outcome.error_type, message, retry_after_ms=retry_after_ms, headers=headers)

@@ -12,13 +12,13 @@ from serving.strict_json import json_kind, shorten
 
 MAX_REPORTED_FAULTS = 50
 # Tags of the unions of media forms, which pydantic puts into its paths.
-TEXT_FORM, URL_FORM, FRAMES_FORM = FORMS = ("(text)", "(url)", "(frames)")
+TEXT_FORM, URL_FORM, DATA_FORM, FRAMES_FORM = FORMS = ("(text)", "(url)", "(data)", "(frames)")
 # The keys of the closed objects, by the field they stand in.
 KEYS = {
     "questions": "type, instructions and criteria",
     "assets": "type, format, data_base64 and part",
-    "images": "url and detail",
-    "videos": "url, or frames and fps",
+    "images": "url and detail, or base64 and content_type",
+    "videos": "url, or base64 and content_type, or frames and fps",
     "media_kwargs": "fps, num_frames and do_sample_frames",
 }
 
@@ -68,7 +68,9 @@ def _message(kind: str, detail: ErrorDetails, path: list[str | int]) -> str:
         case "missing":
             return "is required"
         case "extra_forbidden":
-            keys = "true and false" if path[0] == "questions" and len(path) > 3 else KEYS[str(path[0])]
+            keys = KEYS["images" if "frames" in path[2:-1] else str(path[0])]
+            if path[0] == "questions" and len(path) > 3:
+                keys = "true and false"
             return f"is not a key here; the keys are {keys}"
         case "dict_type" | "model_type":
             return f"must be an object, not {json_kind(value)}"
@@ -94,6 +96,10 @@ def _message(kind: str, detail: ErrorDetails, path: list[str | int]) -> str:
             return f"has {len(value)} {item}; the limit is {context['max_length']}"
         case "too_short":
             return f"has no {item}; it needs at least {context['min_length']}"
+        case "string_pattern_mismatch":
+            return "must be that of an image" if path[0] == "images" else "must be that of a video"
+        case "string_too_long":
+            return f"is longer than {context['max_length']} characters"
         case "string_too_short":
             named = ("id", "an id") if path[0] == "questions" else ("name", "a name")
             return f"has an empty {named[0]}; {named[1]} needs at least one character"

@@ -10,7 +10,7 @@ from uuid import uuid4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.errors import error_response, outcome_of
-from serving.front import RequestRecord
+from serving.request_record import RequestRecord
 
 logger = logging.getLogger("clef_serving.requests")
 

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal, get_args
 
+from serving.media.limits import MediaLimits
+
 ConfidenceRule = Literal["typesafe", "reference"]
 OverLimit = Literal["refuse", "truncate"]
 
+# What Cloudflare's own names of its models begin with.
+CLOUDFLARE_PREFIX = "@cf/cloudflare/"
 LEAST_NESTING = 4  # body, questions, question, criteria
 # Writing JSON recurses: Python's own writer to its recursion limit of 1000 frames, pydantic's to 255 levels.
 MOST_NESTING = 200
@@ -22,6 +26,16 @@ UNKNOWN_DATE = date(1970, 1, 1)
 
 def _help(text: str) -> dict[str, str]:
     return {"help": text}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionLimits:
+    """Bounds of what is in the engine and of what waits for it. One request may always run, whatever its size."""
+
+    max_running_requests: int
+    max_running_tokens: int
+    max_waiting_requests: int
+    max_waiting_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +85,20 @@ class ServingSettings:
     max_options: int = field(
         default=DEFAULT_MAX_OPTIONS, metadata=_help("most options and levels of a request's questions together")
     )
+    # Enough that the engine, whose batches are smaller, never waits for the front.
+    max_running_requests: int = field(
+        default=256, metadata=_help("most requests handed to the engine at one time; others wait in order of priority")
+    )
+    max_running_tokens: int = field(
+        default=2_000_000,
+        metadata=_help("most prompt tokens handed to the engine at one time; one request always goes"),
+    )
+    max_waiting_requests: int = field(
+        default=1024, metadata=_help("most requests that wait for the engine; further ones get 503")
+    )
+    max_waiting_tokens: int = field(
+        default=8_000_000, metadata=_help("most prompt tokens that wait for the engine; further ones get 503")
+    )
     request_timeout_ms: int = field(
         default=300_000,
         metadata=_help(
@@ -87,7 +115,7 @@ class ServingSettings:
     tokenizer_threads: int = field(default=2, metadata=_help("threads that parse and tokenize requests"))
     media_threads: int = field(default=2, metadata=_help("threads that decode and process images and videos"))
     max_media_memory: int = field(
-        default=2 * 2**30, metadata=_help("most memory for media being decoded and processed at one time, in bytes")
+        default=4 * 2**30, metadata=_help("most memory for media being decoded and processed at one time, in bytes")
     )
     media_hosts: tuple[str, ...] = field(
         default=(),
@@ -96,6 +124,7 @@ class ServingSettings:
     media_timeout_ms: int = field(
         default=5000, metadata=_help("longest time to fetch a medium from its host, in milliseconds")
     )
+    media: MediaLimits = field(default_factory=MediaLimits, metadata=_help("limits of the media of one request"))
     apply_exif_orientation: bool = field(
         default=False,
         metadata=_help("turn photos as their EXIF orientation says; the reference reads them as they are stored"),
@@ -114,6 +143,11 @@ class ServingSettings:
         for name, choices in (("confidence", get_args(ConfidenceRule)), ("over_limit", get_args(OverLimit))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        if self.max_media_memory < self.media.max_decoded_bytes:
+            least_memory = self.media.max_decoded_bytes
+            raise ValueError(
+                f"max_media_memory must be at least max_decoded_bytes ({least_memory}), not {self.max_media_memory}"
+            )
         for name, least, most in (
             ("max_prompt_tokens", 1, None),
             ("max_wire_bytes", 1, None),
@@ -121,18 +155,31 @@ class ServingSettings:
             ("max_nesting_depth", LEAST_NESTING, MOST_NESTING),
             ("max_questions", 1, None),
             ("max_options", 1, None),
+            ("max_running_requests", 1, None),
+            ("max_running_tokens", 1, None),
+            ("max_waiting_requests", 0, None),
+            ("max_waiting_tokens", 0, None),
             ("request_timeout_ms", 1, None),
             ("schema_cache_entries", 0, None),
             ("schema_cache_tokens", 0, None),
             ("tokenizer_threads", 1, None),
             ("media_threads", 1, None),
-            ("max_media_memory", 1, None),
             ("media_timeout_ms", 1, None),
         ):
             value = getattr(self, name)
             if type(value) is not int or value < least or (most is not None and value > most):
                 span = f"at least {least}" if most is None else f"{least} to {most}"
                 raise ValueError(f"{name} must be a whole number, {span}, not {value!r}")
+
+    @property
+    def admission(self) -> AdmissionLimits:
+        """What may run and wait."""
+        return AdmissionLimits(
+            max_running_requests=self.max_running_requests,
+            max_running_tokens=self.max_running_tokens,
+            max_waiting_requests=self.max_waiting_requests,
+            max_waiting_tokens=self.max_waiting_tokens,
+        )
 
     @property
     def accepted_names(self) -> tuple[str, ...]:

@@ -17,10 +17,10 @@ from pydantic import BaseModel, Field
 from serving.api_types import SystemOneResponse
 from serving.engine import EngineError
 from serving.errors import Fault, RequestError, UnknownModelError, json_bytes
+from serving.settings import CLOUDFLARE_PREFIX
 from serving.strict_json import shorten
 
 RUN_PATH = "/client/v4/accounts/{account_id}/ai/run/{model_name:path}"
-MODEL_PREFIX = "@cf/cloudflare/"
 
 # Cloudflare's number for each of our error types. Clients decide by the HTTP status; some take 3036 and 4006, a used-up
 # allowance, for final even with 429, so nothing that is to be tried again may carry those.
@@ -42,6 +42,7 @@ CODES: Mapping[str, int] = {
     "not_serving": OUT_OF_CAPACITY,
     "engine_dead": OUT_OF_CAPACITY,
     "request_timeout": 3007,
+    "body_timeout": 3007,
     "client_closed": 3008,
     "engine_error": REFUSED_BY_MODEL,
     "internal_error": REFUSED_BY_MODEL,
@@ -84,6 +85,7 @@ FAILURES = {
     400: "The body cannot be unpacked, or its fields do not belong together",
     401: "No key, or not a known one",
     404: "Unknown model",
+    408: "The body did not arrive in time",
     413: "Body or prompt over the limit",
     415: "A media type or content encoding that is not read here",
     422: "Not a valid request",
@@ -110,7 +112,7 @@ def workers_ai_router(
         model_names: what may follow `@cf/cloudflare/` in the path.
     """
     router = APIRouter()
-    served = frozenset(MODEL_PREFIX + name for name in model_names)
+    served = frozenset(CLOUDFLARE_PREFIX + name for name in model_names)
     body = {"application/json": {"schema": {"$ref": "#/components/schemas/SystemOneRequest"}}}
 
     @router.post(
@@ -125,13 +127,13 @@ def workers_ai_router(
     async def run(
         request: Request,
         account_id: Annotated[str, Path(description="Any; this server has no accounts.")],
-        model_name: Annotated[str, Path(description=f"A name of the served model after {MODEL_PREFIX}.")],
+        model_name: Annotated[str, Path(description=f"A name of the served model after {CLOUDFLARE_PREFIX}.")],
     ) -> Response:
         """Answer every question about the state, in the form of Cloudflare's Workers AI."""
         try:
             if model_name not in served:
                 raise UnknownModelError(
-                    f"no model '{shorten(model_name)}' is served here; GET /v1/models lists what may follow {MODEL_PREFIX}"
+                    f"no model '{shorten(model_name)}' is served here; GET /v1/models lists what may follow {CLOUDFLARE_PREFIX}"
                 )
             answered = await answer(request)
         except (RequestError, EngineError) as err:

@@ -11,7 +11,14 @@ from serving.strict_json import shorten
 # Where a medium stands in the request, as in `Fault.loc`: ("body", "images", 0).
 Loc = tuple[str | int, ...]
 RefusalKind = Literal[
-    "media_count", "media_source", "media_remote", "media_format", "media_too_large", "media_too_small", "media_damaged"
+    "media_count",
+    "media_source",
+    "media_remote",
+    "media_format",
+    "media_too_large",
+    "media_too_small",
+    "media_damaged",
+    "media_not_served",
 ]
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.clients.hosted import MAX_PROMPT_TOKENS, NAMES, RefusingEngine, hosted_app
-from tests.serving.harness import reference_body, running_server
+from tests.clients.hosted import MAX_PROMPT_TOKENS, NAMES, RefusingEngine
+from tests.serving.harness import make_app, reference_body, running_server
 
 TICKET = {"order": 41, "text": "Norwick Tools: 3 of 14 pallets never arrived. Please refund them."}
 QUESTIONS: dict[str, Any] = {
@@ -24,7 +24,7 @@ QUESTIONS: dict[str, Any] = {
 @pytest.fixture(scope="session")
 def _server() -> Iterator[SimpleNamespace]:
     engine = RefusingEngine()
-    with running_server(hosted_app(engine, max_prompt_tokens=MAX_PROMPT_TOKENS, **NAMES)) as url:
+    with running_server(make_app(engine, max_prompt_tokens=MAX_PROMPT_TOKENS, **NAMES)) as url:
         yield SimpleNamespace(url=url, base_url=f"{url}/client/v4", engine=engine)
 
 

@@ -3,11 +3,13 @@
 import argparse
 from dataclasses import fields
 from datetime import date
+from typing import Any
 
 import pytest
 
 from launch.cli import split_arguments
 from launch.settings import UpSettings, add_flags, as_arguments, flag, resolve, variable
+from serving.media.limits import MediaLimits
 from serving.settings import ServingSettings
 
 GIVEN = {
@@ -28,6 +30,8 @@ FRONT = {
     "max_questions": "7",
     "media_hosts": "media.example, cdn.example:8443",
     "release_date": "2026-10-01",
+    "max_images": "3",
+    "max_aspect_ratio": "1.5",
 }
 PARSED = UpSettings(
     **{**GIVEN, "port": 9000, "max_prompt_tokens": 1024, "insecure": True},  # type: ignore[arg-type]
@@ -37,16 +41,22 @@ PARSED = UpSettings(
         "max_questions": 7,
         "media_hosts": ("media.example", "cdn.example:8443"),
         "release_date": date(2026, 10, 1),
+        "media": MediaLimits(max_images=3, max_aspect_ratio=1.5),
     },
 )
 GIVEN_ALL = GIVEN | FRONT
+
+
+def found(settings: UpSettings, name: str) -> Any:
+    front = dict(settings.front)
+    return vars(settings).get(name, front.get(name, getattr(front["media"], name, None)))
 
 
 def test_nothing_given_is_the_defaults() -> None:
     settings = resolve({}, {})
     assert settings == UpSettings()
     assert (settings.device, settings.dtype, settings.host, settings.port) == ("auto", "auto", "127.0.0.1", 8000)
-    assert (settings.model, settings.max_prompt_tokens, settings.front) == (None, None, {})
+    assert (settings.model, settings.max_prompt_tokens, settings.front) == (None, None, {"media": MediaLimits()})
     assert (settings.insecure, settings.api_keys) == (False, None)
 
 
@@ -60,7 +70,8 @@ def test_every_setting_of_the_front_that_an_operator_may_choose_is_a_flag() -> N
     parser = argparse.ArgumentParser()
     add_flags(parser)
     known = vars(parser.parse_args([]))
-    assert {entry.name for entry in fields(ServingSettings)} - known.keys() == {"model_revision"}
+    assert {entry.name for entry in fields(ServingSettings)} - known.keys() == {"model_revision", "media"}
+    assert {entry.name for entry in fields(MediaLimits)} <= known.keys()
 
 
 def test_a_yes_needs_no_value() -> None:
@@ -68,7 +79,8 @@ def test_a_yes_needs_no_value() -> None:
     add_flags(parser)
     given = vars(parser.parse_args(["--exact-control-tokens", "--insecure", "false"]))
     settings = resolve(given, {})
-    assert (settings.front, settings.insecure) == ({"exact_control_tokens": True}, False)
+    assert settings.front == {"exact_control_tokens": True, "media": MediaLimits()}
+    assert settings.insecure is False
 
 
 @pytest.mark.parametrize("name", GIVEN_ALL)
@@ -83,10 +95,11 @@ def test_the_command_line_wins_over_the_environment(name: str) -> None:
         "exact_control_tokens": "false",
         "max_questions": "1",
         "release_date": "2000-01-01",
+        "max_images": "1",
+        "max_aspect_ratio": "2",
     }
     settings = resolve({name: GIVEN_ALL[name]}, {variable(name): other.get(name, "other")})
-    found = settings.front[name] if name in FRONT else getattr(settings, name)
-    assert found == (PARSED.front[name] if name in FRONT else getattr(PARSED, name))
+    assert found(settings, name) == found(PARSED, name)
 
 
 def test_an_empty_variable_counts_as_unset_and_an_empty_flag_does_not() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from serving.admission import Admission, AdmissionLimits, Pace
+from serving.admission import Admission, Pace
 from serving.errors import OverloadedError, RequestTimeoutError
+from serving.settings import AdmissionLimits
 
 pytestmark = pytest.mark.asyncio
 FAR = 1e9

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.content_encoding import MAX_FRAMES, OUTPUT_STEP_BYTES, ZSTD_WINDOW_LOG, ContentDecoder
-from serving.errors import MalformedBodyError, UnsupportedMediaTypeError
+from serving.errors import MalformedBodyError, UnsupportedEncodingError
 
 TEXT = b'{"state": "' + b"The parcel of Lindqvist & Sons arrived broken. " * 40 + b'"}'
 ZSTD = zstd.compress(TEXT)
@@ -126,7 +126,7 @@ def test_the_way_a_body_is_cut_changes_nothing(encoding: str, parts: list[bytes]
     ],
 )
 def test_refused_codings(encoding: str, shown: str) -> None:
-    with pytest.raises(UnsupportedMediaTypeError) as caught:
+    with pytest.raises(UnsupportedEncodingError) as caught:
         ContentDecoder(encoding)
     assert str(caught.value) == (
         f"content-encoding '{shown}' is not supported; send the body in one of gzip, zstd, or uncompressed"

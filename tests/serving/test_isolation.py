@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from serving.api_types import MAX_ISOLATED_QUESTIONS, parse_request
 from serving.engine import ScoreRequest, ScoreResult
 from serving.fake_engine import FakeEngine, Fault, fake_logit
-from serving.front import Front, RequestRecord
+from serving.front import Front
 from serving.lifecycle import Lifecycle
+from serving.request_body import RequestBody
+from serving.request_record import RequestRecord
 from tests.serving.harness import (
     body_of,
     client_of,
@@ -250,15 +253,17 @@ async def test_scores_that_are_not_finite_fail_the_whole_request() -> None:
 @pytest.mark.parametrize("running", [1, 2], ids=["first", "rest"])
 async def test_cancelling_aborts_every_prompt_in_flight(running: int) -> None:
     engine = FakeEngine(delay_s=0.1)
-    front = Front(engine=engine, tokenizer=tiny_tokenizer(), settings=settings(), lifecycle=Lifecycle())
-    body = body_of({"state": STATE, "questions": QUESTIONS, **ISOLATED})
-    asking = asyncio.create_task(front.answer(body, RequestRecord(request_id="one")))
+    front = Front(
+        engine=engine, tokenizer=tiny_tokenizer(), processor=None, settings=settings(), lifecycle=Lifecycle()
+    )
+    body = RequestBody(document=body_of({"state": STATE, "questions": QUESTIONS, **ISOLATED}), parts={})
+    asking = asyncio.create_task(front.answer(body, RequestRecord(request_id="one"), deadline=time.monotonic() + 60))
     while engine.running != running:  # noqa: ASYNC110  (the engine is a fake; nobody signals)
         await asyncio.sleep(0.001)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    front.close()
+    await front.aclose()
     assert engine.running == 0
     assert sorted(engine.aborted) == [request.request_id for request in engine.requests[-running:]]
 

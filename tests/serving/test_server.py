@@ -93,7 +93,7 @@ async def test_sdk_async(url: str) -> None:
             0,
         ),
         ({"state": "x" * (MAX_PROMPT_TOKENS + 1)}, None, typesafe_sdk.TypeSafeAPIError, "the limit is 30000: state", 0),
-        ({"state": "x" * 2**20}, None, typesafe_sdk.TypeSafeAPIError, "the limit is 1048576", 0),
+        ({"state": "x" * 2**20}, None, typesafe_sdk.TypeSafeAPIError, "more than 1048576 bytes, which is the limit", 0),
         ({}, "nan", typesafe_sdk.TypeSafeInternalServerError, "missing or not finite", 2),
     ],
     ids=["model", "options", "prompt", "body", "engine"],

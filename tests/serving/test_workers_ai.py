@@ -15,8 +15,8 @@ from serving import errors
 from serving.engine import EngineDeadError, EngineError
 from serving.fake_engine import FakeEngine
 from serving.workers_ai import CODES
-from tests.clients.hosted import ACCOUNT, RefusingEngine, hosted_app
-from tests.serving.harness import MAX_PROMPT_TOKENS, SERVED_NAME, client_of
+from tests.clients.hosted import ACCOUNT, RefusingEngine
+from tests.serving.harness import MAX_PROMPT_TOKENS, SERVED_NAME, client_of, make_app
 
 pytestmark = pytest.mark.asyncio
 
@@ -55,7 +55,7 @@ REFUSALS: list[tuple[Exception, int, int, dict[str, str]]] = [
 
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(hosted_app(FakeEngine())) as client:
+    async with client_of(make_app(FakeEngine())) as client:
         yield client
 
 
@@ -107,7 +107,7 @@ async def test_paths_that_name_the_served_model(client: httpx.AsyncClient, path:
 )
 async def test_a_path_that_names_another_model(name: str) -> None:
     engine = FakeEngine()
-    async with client_of(hosted_app(engine)) as client:
+    async with client_of(make_app(engine)) as client:
         warm_up = len(engine.requests)
         response = await client.post(f"{RUN}/{name}", json=REQUEST)
     assert response.status_code == 404
@@ -136,7 +136,7 @@ async def test_a_refusal_keeps_its_status_headers_and_message(
     caplog: pytest.LogCaptureFixture, refusal: Exception, status: int, code: int, headers: dict[str, str]
 ) -> None:
     engine = RefusingEngine()
-    async with client_of(hosted_app(engine)) as client:
+    async with client_of(make_app(engine)) as client:
         engine.refusals.append(refusal)
         with caplog.at_level(logging.INFO, "clef_serving.requests"):
             response = await client.post(PATH, json=REQUEST)
@@ -159,7 +159,7 @@ async def test_an_engine_failure_tells_nothing_of_its_insides(
     error: Exception, status: int, code: int, message: str
 ) -> None:
     engine = RefusingEngine()
-    async with client_of(hosted_app(engine)) as client:
+    async with client_of(make_app(engine)) as client:
         engine.refusals.append(error)
         response = await client.post(PATH, json=REQUEST)
     assert response.status_code == status
