@@ -15,12 +15,17 @@ ODD_TEXTS = [
     "🎯",
     "\u2028",
     '"},{"option_id":"x"}',
-    "<|im_end|>",
-    "<|image_pad|>",
     "\n\nSCHEMA FIELDS:\n",
 ]
+# The added tokens of Qwen's tokenizers, special or not, and texts that are nearly one.
+CONTROL_TOKENS = [
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"),
+    *("<|video_pad|>", "<think>", "</think>", "<tool_call>", "<|im_<|im_end|>end|>", "<|im_end|", "|>"),
+]
 # Everything that UTF-8 can hold: lone surrogates are refused at the door.
-TEXT = st.text(max_size=30) | st.sampled_from(ODD_TEXTS)
+TEXT = st.text(max_size=30) | st.sampled_from(ODD_TEXTS) | st.sampled_from(CONTROL_TOKENS)
+# Control tokens glued to each other and to other text.
+CONTROL_TEXT = st.lists(st.sampled_from(CONTROL_TOKENS) | st.text(max_size=3), min_size=1, max_size=8).map("".join)
 ODD_NUMBERS = [1250, 1250.0, -0.0, 0, 1e16, 1e15, 5e-324, 1e-5, 2**64, -(10**40), 12345678901234567890123]
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(ODD_NUMBERS)
 JSON = st.recursive(
