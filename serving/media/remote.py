@@ -96,7 +96,7 @@ class RemoteMedia:
     Args:
         resolver: looks a host up.
         backend: opens connections to IP addresses.
-        ssl_context: checks certificates; by default against those that `certifi` brings.
+        ssl_context: checks certificates; by default against those of SSL_CERT_FILE or SSL_CERT_DIR, or what `certifi` brings.
     """
 
     def __init__(
@@ -109,7 +109,8 @@ class RemoteMedia:
     ) -> None:
         self._policy = policy
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=ssl_context,
+            # Made once: left to httpcore, each connection would read all certificates again, on the event loop.
+            ssl_context=ssl_context or httpx.create_ssl_context(),
             max_connections=policy.max_connections,
             max_keepalive_connections=0,  # every fetch looks its host up
             network_backend=_PublicNetwork(resolver, backend or httpcore.AnyIOBackend()),

@@ -6,6 +6,7 @@ says, the rate is that number over the time they span, and frames are turned as 
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import mmap
@@ -134,7 +135,8 @@ async def _run(job: dict[str, Any], data: bytes, limits: MediaLimits, loc: Loc, 
     try:
         output, _ = await process.communicate(json.dumps(job).encode() + b"\n" + data)
     except asyncio.CancelledError:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         raise
     if process.returncode == -signal.SIGXCPU:
