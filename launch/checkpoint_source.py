@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.device import Device
-from launch.hub import fetch
+from launch.hub import fetch, find_in_cache
 from launch.hub_errors import CheckpointSourceError as CheckpointSourceError  # callers take it from here
 from launch.hub_errors import HubUnavailableError
 
@@ -70,6 +70,20 @@ def find_checkpoint(
         return FoundCheckpoint(path=directory.resolve(), name=directory.resolve().name)
     check_repository_name(model)
     snapshot = fetch(model, revision=revision, say=say)
+    return FoundCheckpoint(path=snapshot.path, name=model, revision=snapshot.commit)
+
+
+def find_on_disk(model: str, *, revision: str | None, cache_dir: Path | None = None) -> FoundCheckpoint:
+    """The release of a directory, or of a repository that has been downloaded. Never asks the network.
+
+    Raises:
+        CheckpointSourceError: it is not there, or not whole.
+    """
+    directory = Path(model).expanduser()
+    if directory.is_dir():
+        return FoundCheckpoint(path=directory.resolve(), name=directory.resolve().name)
+    check_repository_name(model)
+    snapshot = find_in_cache(model, revision=revision, cache_dir=cache_dir)
     return FoundCheckpoint(path=snapshot.path, name=model, revision=snapshot.commit)
 
 
