@@ -86,7 +86,7 @@ class MediaReader:
 
     Args:
         remote: fetches from other hosts; None fetches nothing.
-        threads: images, and beside them video files, that are decoded at once.
+        threads: images that are decoded at once, and beside them as many video files; likewise, apart, of measuring.
         memory_bytes: for decoded media of all requests at once, from `decode` to the end of its block. Others wait.
         apply_exif_orientation: turn photos as their EXIF data say. The reference does not.
 
@@ -113,7 +113,8 @@ class MediaReader:
         # Apart, so that headers are not read behind a queue of pictures.
         self._probing = ThreadPoolExecutor(threads, thread_name_prefix="clef-media-probe")
         self._decoding = ThreadPoolExecutor(threads, thread_name_prefix="clef-media-decode")
-        self._video_processes = asyncio.Semaphore(threads)
+        self._videos_probing = asyncio.Semaphore(threads)
+        self._videos_decoding = asyncio.Semaphore(threads)
         self._memory = Memory(memory_bytes)
 
     @property
@@ -196,7 +197,7 @@ class MediaReader:
         data = await self._encoded(asked.source, asked.kind, asked.loc, budget)
         if asked.kind == "image":
             return ProbedImage(data=data, info=await self._probe_image(data, asked.loc), loc=asked.loc)
-        async with self._video_processes:
+        async with self._videos_probing:
             shape = await videos.probe_video(data, self._limits, asked.loc)
         return ProbedVideo(data=data, shape=shape, loc=asked.loc)
 
@@ -253,7 +254,7 @@ class MediaReader:
     async def _decode_video(self, video: ProbedVideo, indices: Sequence[int], stop: threading.Event) -> Video:
         if isinstance(video.data, tuple):
             return await self._to_the_end(partial(self._decode_frames, video.data, video, indices, stop))
-        async with self._video_processes:
+        async with self._videos_decoding:
             return await videos.decode_video(video.data, video.shape, indices, self._limits, video.loc)
 
     def _decode_frames(
