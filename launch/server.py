@@ -32,6 +32,7 @@ LIMIT_WHEN_STOPPING_S = GRACE_S + 20
 # Longer than the keep-alive of common proxies and clients, so that they and not we close an idle connection.
 KEEP_ALIVE_S = 75
 READY_CHECK_INTERVAL_S = 0.05
+DRAIN_CHECK_INTERVAL_S = 0.02
 
 
 class StopRequested(BaseException):
@@ -131,6 +132,7 @@ class Server:
         self._on_ready = on_ready
         self._uvicorn: _Uvicorn | None = None
         self._stopping = False
+        self._draining: asyncio.Task[None] | None = None
         # Why the server died; None while it lives and after a clean stop.
         self.fatal: str | None = None
 
@@ -181,8 +183,17 @@ class Server:
             return
         self._stopping = True
         lifecycle.drain()
-        self._uvicorn.should_exit = True
+        self._draining = asyncio.get_running_loop().create_task(self._exit_when_answered(lifecycle))
         end_process_after(LIMIT_WHEN_STOPPING_S, f"did not stop within {LIMIT_WHEN_STOPPING_S} s")
+
+    async def _exit_when_answered(self, lifecycle: Lifecycle) -> None:
+        """Keep the door open for those who do not know yet that we stop: they are told, rather than left to wonder."""
+        assert self._uvicorn is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                while lifecycle.in_flight:  # noqa: ASYNC110 - a Lifecycle has no event
+                    await asyncio.sleep(DRAIN_CHECK_INTERVAL_S)
+        self._uvicorn.should_exit = True
 
     async def _serve(self, lifecycle: Lifecycle) -> None:
         assert self._uvicorn is not None

@@ -137,8 +137,10 @@ def create_app(
             body = await _in_time(read_body(request, body_limits), deadline)
             answer = front.answer(body, record, caller=caller, deadline=deadline, priority=priority)
             answered = await _unless_client_leaves(request.receive, answer)
-        truncated = {TRUNCATED_HEADER: str(record.truncated_tokens)} if record.truncated_tokens else None
-        return Response(answered, media_type="application/json", headers=truncated)
+        headers = {TRUNCATED_HEADER: str(record.truncated_tokens)} if record.truncated_tokens else {}
+        if lifecycle.phase == "draining":
+            headers["connection"] = "close"
+        return Response(answered, media_type="application/json", headers=headers)
 
     app.include_router(workers_ai_router(answer=systemone, on_error=_on_error, model_names=settings.accepted_names))
 

@@ -223,6 +223,8 @@ def error_response(error: BaseException) -> Response:
     headers = {}
     if isinstance(error, AuthenticationError):
         headers["www-authenticate"] = "Bearer"
+    if isinstance(error, NotServingError):
+        headers["connection"] = "close"  # the next request should find another server
     if isinstance(error, UnsupportedEncodingError):
         headers["accept-encoding"] = ACCEPTED_ENCODINGS
     return plain_error(outcome.status, outcome.error_type, message, retry_after_ms=retry_after_ms, headers=headers)

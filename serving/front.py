@@ -6,12 +6,22 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from serving import strict_json
 from serving.admission import Admission
 from serving.answers import answers, decisions
-from serving.api_types import NoulQuestion, Question, SystemOneRequest, SystemOneResponse, Usage, parse_request
+from serving.api_types import (
+    MAX_CHOICE_OPTIONS,
+    ChoiceQuestion,
+    NoulQuestion,
+    Question,
+    SystemOneRequest,
+    SystemOneResponse,
+    Usage,
+    parse_request,
+)
 from serving.assets import Placed, place_assets, refuse_inline_media
 from serving.auth import ANONYMOUS, Caller
 from serving.engine import Engine, EngineDeadError, ScoreRequest, ScoreResult
@@ -30,6 +40,11 @@ from serving.tokenizer import Tokenizer
 MAX_WARM_UP_STATE_TOKENS = 2048
 WARM_UP_QUESTIONS: Mapping[str, Question] = {
     "warm_up": NoulQuestion(type="noul", instructions="Is this a warm-up request?")
+}
+WARM_UP_MANY: Mapping[str, Question] = {
+    "warm_up": ChoiceQuestion(
+        type="choice", criteria={f"option {number}": None for number in range(MAX_CHOICE_OPTIONS)}
+    )
 }
 WARM_UP_LINE = "Line of the warm-up text, without meaning.\n"
 
@@ -81,8 +96,7 @@ class Front:
             OverloadedError: too many requests are here already.
             RateLimitedError: the caller has used up its requests.
         """
-        self._lifecycle.require_serving()
-        with self._admission.place():
+        with self._lifecycle.request(), self._admission.place():
             self._rates.take_request(caller)
             yield
 
@@ -110,7 +124,7 @@ class Front:
             RequestError: the request cannot be answered, and why.
             EngineError: the engine failed.
         """
-        self._lifecycle.require_serving()
+        self._lifecycle.require_alive()
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 return await self._answer(body, record, caller, deadline, priority)
@@ -144,7 +158,7 @@ class Front:
             return json_bytes(response.model_dump())
 
     async def warm_up(self) -> None:
-        """Answer one short and one long request.
+        """Answer a short and a long request, one with many options and, where media are served, one with an image.
 
         Raises:
             ValueError: `max_prompt_tokens` does not hold even the short one.
@@ -160,8 +174,22 @@ class Front:
         # Whole lines only, so that no line's end makes the text longer than counted.
         long_state = WARM_UP_LINE * max(1, state_tokens // line_tokens)
         long = await self._in_pool(self._encoder.encode, long_state, WARM_UP_QUESTIONS)
-        for request_id, prompt in (("warm-up-short", short), ("warm-up-long", long)):
-            self._response(WARM_UP_QUESTIONS, [prompt], await self._score_all(request_id, [prompt], None, None))
+        await self._try("warm-up-short", WARM_UP_QUESTIONS, short)
+        await self._try("warm-up-long", WARM_UP_QUESTIONS, long)
+        with contextlib.suppress(PromptTooLongError):
+            await self._try("warm-up-many", WARM_UP_MANY, await self._in_pool(self._encoder.encode, "", WARM_UP_MANY))
+        if (media := await self._media.blank()) is not None and len(short.input_ids) + len(media.input_ids) <= limit:
+            encode = partial(self._encoder.encode, "", WARM_UP_QUESTIONS, media_ids=media.input_ids)
+            await self._try("warm-up-image", WARM_UP_QUESTIONS, await self._in_pool(encode), media)
+
+    async def _try(
+        self,
+        request_id: str,
+        questions: Mapping[str, Question],
+        prompt: EncodedPrompt,
+        media: ProcessedMedia | None = None,
+    ) -> None:
+        self._response(questions, [prompt], await self._score_all(request_id, [prompt], None, media))
 
     def _read(self, document: bytes, record: RequestRecord) -> tuple[SystemOneRequest, Placed]:
         settings = self._settings

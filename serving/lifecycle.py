@@ -1,6 +1,7 @@
 """Whether this server answers: starting, ready, draining or dead. Knows nothing of HTTP or of what made it so."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from serving.engine import EngineDeadError
@@ -14,11 +15,15 @@ class Lifecycle:
 
     Args:
         on_fatal: called once with the reason when the server becomes dead, so that the launcher can end the process.
+
+    Attributes:
+        in_flight: requests that were taken and are not answered yet.
     """
 
     def __init__(self, *, on_fatal: Callable[[str], None] | None = None) -> None:
         self.phase: Phase = "starting"
         self.reason = ""
+        self.in_flight = 0
         self._on_fatal = on_fatal
 
     def mark_ready(self) -> None:
@@ -38,6 +43,21 @@ class Lifecycle:
         self.phase, self.reason = "dead", reason
         if self._on_fatal is not None:
             self._on_fatal(reason)
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """One request in flight while the body runs. It is answered also if the server starts to shut down meanwhile.
+
+        Raises:
+            EngineDeadError: the server is dead.
+            NotServingError: it is shutting down already.
+        """
+        self.require_serving()
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
 
     def require_alive(self) -> None:
         """Raise EngineDeadError if the server is dead."""

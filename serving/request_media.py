@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from PIL.Image import new as new_image
+
 from serving.api_types import (
     Asset,
     Image,
@@ -28,6 +30,8 @@ from serving.media.refusal import Loc, refusal
 from serving.media.remote import RemoteMedia, RemotePolicy
 from serving.settings import ServingSettings
 from serving.strict_json import shorten
+
+BLANK_PIXELS = (64, 64)
 
 
 class OpenedMedia:
@@ -113,6 +117,13 @@ class MediaDesk:
             )
         media = await self._reader.probe(asked)
         return OpenedMedia(self, media, options, await self._in_pool(self._count, media, options))
+
+    async def blank(self) -> ProcessedMedia | None:
+        """A small image without anything on it, for the warm-up; None if media are not served."""
+        if self._processor is None:
+            return None
+        processed: ProcessedMedia = await self._in_pool(self._processor.process, [new_image("RGB", BLANK_PIXELS)], [])
+        return processed
 
     async def process(self, media: Sequence[ProbedMedia], options: Mapping[str, Any]) -> ProcessedMedia:
         """See `OpenedMedia.processed`."""

@@ -244,14 +244,16 @@ async def test_draining_refuses_new_requests_but_not_the_one_in_flight() -> None
         app.state.lifecycle.drain()
         refused = [await client.post("/v1/systemone", json=REQUEST), await client.get("/readyz")]
         assert (await client.get("/livez")).status_code == 200
-        assert (await in_flight).status_code == 200
+        answered = await in_flight
+        assert (answered.status_code, answered.headers["connection"]) == (200, "close")
     for response in refused:
+        assert response.headers["connection"] == "close"
         assert response.status_code == 503
         assert response.headers["retry-after-ms"] == "1000"
         assert response.json() == error("not_serving", "the server is shutting down")
 
 
-async def test_readiness_waits_for_one_short_and_one_long_request() -> None:
+async def test_readiness_waits_for_short_long_and_many_options() -> None:
     engine = FakeEngine(delay_s=0.05)
     app = make_app(engine)
     async with app.router.lifespan_context(app):
@@ -263,9 +265,11 @@ async def test_readiness_waits_for_one_short_and_one_long_request() -> None:
             assert (early.headers["retry-after"], early.headers["retry-after-ms"]) == ("1", "1000")
             assert (await client.get("/livez")).status_code == 200
             while (await client.get("/readyz")).status_code != 200:
-                assert len(engine.requests) <= 2
+                assert len(engine.requests) <= 3
                 await asyncio.sleep(0.01)
-    short, long = (len(request.input_ids) for request in engine.requests)
+    short, long, many = engine.requests
+    assert len(many.questions[0].options) == 255
+    short, long = len(short.input_ids), len(long.input_ids)
     # Whole lines of text, so up to one line short of the target.
     assert MAX_WARM_UP_STATE_TOKENS - 60 <= long - short <= MAX_WARM_UP_STATE_TOKENS
 

@@ -38,6 +38,7 @@ QUESTIONS: dict[str, Any] = {
 }
 ISOLATED = {"x_isolated": True}
 NEUTRAL = {"x_question_ids": "neutral"}
+WARM_UP_REQUESTS = 3
 
 
 class WholePrompt(FakeEngine):
@@ -61,7 +62,7 @@ async def ask(client: httpx.AsyncClient, questions: dict[str, Any], **fields: An
 
 def prompts_of(engine: FakeEngine) -> list[str]:
     """What was asked since the warm-up."""
-    return [tiny_tokenizer().decode(list(request.input_ids)) for request in engine.requests[2:]]
+    return [tiny_tokenizer().decode(list(request.input_ids)) for request in engine.requests[WARM_UP_REQUESTS:]]
 
 
 async def test_neutral_ids_leave_nothing_of_the_ids_in_the_prompt() -> None:
@@ -71,7 +72,7 @@ async def test_neutral_ids_leave_nothing_of_the_ids_in_the_prompt() -> None:
     async with client_of(make_app(engine)) as client:
         answered = [await ask(client, {first: refund, second: team}, **NEUTRAL) for first, second in ids]
         sent = await ask(client, {"q1": refund, "q2": team})
-    requests = engine.requests[2:]
+    requests = engine.requests[WARM_UP_REQUESTS:]
     assert all(request.input_ids == requests[0].input_ids for request in requests)
     assert all(request.questions == requests[0].questions for request in requests)
     assert [list(body["answers"]) for body in answered] == ids
@@ -143,7 +144,7 @@ async def test_one_isolated_question_is_the_request_that_it_is_by_default() -> N
     async with client_of(make_app(engine)) as client:
         bodies = [await ask(client, {"urgency": QUESTIONS["urgency"]}, **fields) for fields in ({}, ISOLATED)]
     assert bodies[0] == bodies[1]
-    default, isolated = engine.requests[2:]
+    default, isolated = engine.requests[WARM_UP_REQUESTS:]
     assert default.input_ids == isolated.input_ids
 
 
@@ -160,7 +161,7 @@ async def test_the_first_isolated_question_is_asked_before_all_the_others_at_onc
             await asyncio.sleep(0.001)
         assert list((await asking)["answers"]) == list(questions)
     assert seen[:2] == [1, MAX_ISOLATED_QUESTIONS - 1]  # then fewer, as they end
-    assert {request.cache_salt for request in engine.requests[2:]} == {"acme"}
+    assert {request.cache_salt for request in engine.requests[WARM_UP_REQUESTS:]} == {"acme"}
     ids = [request.request_id for request in engine.requests]
     assert not any(one.startswith(other) for one, other in itertools.permutations(ids, 2))
 
@@ -253,9 +254,7 @@ async def test_scores_that_are_not_finite_fail_the_whole_request() -> None:
 @pytest.mark.parametrize("running", [1, 2], ids=["first", "rest"])
 async def test_cancelling_aborts_every_prompt_in_flight(running: int) -> None:
     engine = FakeEngine(delay_s=0.1)
-    front = Front(
-        engine=engine, tokenizer=tiny_tokenizer(), processor=None, settings=settings(), lifecycle=Lifecycle()
-    )
+    front = Front(engine=engine, tokenizer=tiny_tokenizer(), processor=None, settings=settings(), lifecycle=Lifecycle())
     body = RequestBody(document=body_of({"state": STATE, "questions": QUESTIONS, **ISOLATED}), parts={})
     asking = asyncio.create_task(front.answer(body, RequestRecord(request_id="one"), deadline=time.monotonic() + 60))
     while engine.running != running:  # noqa: ASYNC110  (the engine is a fake; nobody signals)
