@@ -33,3 +33,10 @@ def prompt_limit(manager: Any) -> int:
     from model_plugin import sglang_hooks
 
     return sglang_hooks.prompt_limit(manager)
+
+
+def has_vision(model_path: str) -> bool:
+    """Whether the release at this path can look at media; see `checkpoint.has_vision`."""
+    from model_plugin import checkpoint
+
+    return checkpoint.has_vision(model_path)

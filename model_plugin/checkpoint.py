@@ -155,6 +155,21 @@ def read_release(path: str | Path) -> Release:
         raise CheckpointError(f"config.json: text_config has no {err.args[0]}") from err
 
 
+def has_vision(path: str | Path) -> bool:
+    """Whether a release can look at media: its configuration describes the vision tower and holds weights for it.
+
+    Without the one SGLang assumes another model's tower, and the first image ends its scheduler; without the other it
+    computes with whatever memory held.
+
+    Raises:
+        CheckpointError: a file is missing or unreadable.
+    """
+    directory = Path(path)
+    if not isinstance(_read_json(directory / "config.json").get("vision_config"), dict):
+        return False
+    return any("visual." in name for file in directory.glob("*.safetensors") for name in _safetensors_header(file))
+
+
 def _check_head_tensors(path: Path, config: HeadConfig) -> None:
     expected = head_tensor_shapes(config)
     found = {name: tuple(entry["shape"]) for name, entry in _safetensors_header(path).items()}

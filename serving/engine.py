@@ -160,7 +160,7 @@ class SGLangEngine:
     Attributes:
         max_prompt_tokens: the longest prompt it takes, media included.
         tokenizer: the release's.
-        processor: the release's, for `MediaProcessor`; None where the engine was started without its vision tower.
+        processor: the release's, for `MediaProcessor`; None where the release has no vision tower.
     """
 
     def __init__(self, engine: Any, *, processor: Any | None, max_prompt_tokens: int, shares_states: bool) -> None:
@@ -212,7 +212,7 @@ class SGLangEngine:
         manager = engine.tokenizer_manager
         return cls(
             engine,
-            processor=_load_processor(settings.model_path) if manager.mm_processor is not None else None,
+            processor=_load_processor(settings.model_path) if model_plugin.has_vision(settings.model_path) else None,
             max_prompt_tokens=min(model_plugin.prompt_limit(manager), settings.max_prompt_tokens),
             shares_states=not get_memory().disable_radix_cache,
         )
@@ -256,7 +256,7 @@ class SGLangEngine:
             )
         )
         if request.media is not None and self.processor is None:
-            raise EngineRefusedError("the engine was started without the vision tower, and the request has media")
+            raise EngineRefusedError("the release has no vision tower, and the request has media")
         embedding = EmbeddingReqInput(
             rid=request.request_id,
             input_ids=list(request.input_ids),

@@ -17,6 +17,7 @@ from model_plugin.checkpoint import (
     HEAD_WEIGHTS_FILE,
     CheckpointError,
     HeadConfig,
+    has_vision,
     head_tensor_shapes,
     read_release,
 )
@@ -149,3 +150,34 @@ def test_a_file_that_is_missing_or_unreadable_is_named(release: Path, file: str,
 def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is not a directory"):
         read_release(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        pytest.param(lambda release: None, True, id="whole"),
+        pytest.param(
+            lambda release: edit(release / "config.json", lambda config: config.pop("vision_config")),
+            False,
+            id="no-configuration",
+        ),
+        pytest.param(
+            lambda release: edit_header(
+                release / "model.safetensors",
+                lambda header: [header.pop(name) for name in list(header) if "visual" in name],
+            ),
+            False,
+            id="no-weights",
+        ),
+        pytest.param(
+            lambda release: (release / "model.safetensors").rename(release / "model-00001-of-00002.safetensors"),
+            True,
+            id="sharded",
+        ),
+    ],
+)
+def test_a_release_has_vision_if_it_describes_and_holds_it(
+    release: Path, spoil: Callable[[Path], object], expected: bool
+) -> None:
+    spoil(release)
+    assert has_vision(release) is expected

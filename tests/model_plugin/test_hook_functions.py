@@ -97,6 +97,69 @@ def test_no_prefix_reaches_past_the_state(longest: int, expected: int) -> None:
     assert sglang_hooks.cap_prefix_at_state(longest, does_not_ask, 300) == longest
 
 
+class Item(SimpleNamespace):
+    """Stands for SGLang's media item: its own hash is of the features alone."""
+
+    def __init__(self, kind: str, features: int, **values: Any) -> None:
+        super().__init__(
+            modality=SimpleNamespace(name=kind),
+            pad_value=None,
+            hash=None,
+            features=features,
+            model_specific_data=values,
+            identity=None,
+        )
+
+    def set_hash(self) -> None:
+        self.hash = self.pad_value = self.features
+
+    def set_identity(self, identity: bytes) -> None:
+        self.identity, self.pad_value = identity, identity[0]
+
+
+def identity(item: Item) -> bytes | None:
+    sglang_hooks.identify_media(Item.set_hash, item)
+    known: bytes | None = item.identity
+    return known
+
+
+class TestMediaIdentity:
+    """`identify_media`."""
+
+    def test_the_front_s_digest_is_taken_and_taken_off(self) -> None:
+        item = Item("IMAGE", 7, image_grid_thw=torch.tensor([[1, 4, 2]]), **{model_plugin.MEDIA_DIGESTS: [b"d" * 32]})
+        assert identity(item) == b"d" * 32
+        assert item.hash is None
+        assert list(item.model_specific_data) == ["image_grid_thw"]
+
+    def test_more_than_one_digest_for_an_item_is_an_error(self) -> None:
+        with pytest.raises(ValueError, match="too many values"):
+            identity(Item("IMAGE", 7, **{model_plugin.MEDIA_DIGESTS: [b"d" * 32, b"e" * 32]}))
+
+    def test_equal_features_are_told_apart_by_grid_and_kind(self) -> None:
+        wide, high = torch.tensor([[1, 2, 4]]), torch.tensor([[1, 4, 2]])
+        known = [
+            identity(Item("IMAGE", 7, image_grid_thw=wide)),
+            identity(Item("IMAGE", 7, image_grid_thw=high)),
+            identity(Item("IMAGE", 8, image_grid_thw=wide)),
+            identity(Item("VIDEO", 7, video_grid_thw=wide)),
+        ]
+        assert len(set(known)) == 4
+        assert {len(one) for one in known if one is not None} == {32}
+        assert identity(Item("IMAGE", 7, image_grid_thw=wide.clone())) == known[0]
+
+    def test_what_has_no_grid_is_known_as_sglang_knows_it(self) -> None:
+        item = Item("AUDIO", 7)
+        assert identity(item) is None
+        assert item.hash == 7
+
+    def test_what_is_known_already_stays(self) -> None:
+        item = Item("IMAGE", 7, **{model_plugin.MEDIA_DIGESTS: [b"d" * 32]})
+        item.pad_value = 5
+        assert identity(item) is None
+        assert item.pad_value == 5
+
+
 class TestValidation:
     """`validate_clef_request`."""
 
