@@ -168,7 +168,7 @@ def create_app(
 async def _warm_up(front: Front, lifecycle: Lifecycle) -> None:
     try:
         await front.warm_up()
-    except (EngineError, ValueError) as err:
+    except Exception as err:  # noqa: BLE001 - whatever it was, this server would be starting for ever
         logger.exception("warm-up failed")
         lifecycle.fail(f"warm-up failed: {err}")
     else:
