@@ -209,13 +209,13 @@ class FailsOnce(FakeEngine):
 
     def __init__(self, number: int, fault: Fault) -> None:
         super().__init__()
-        self.failing, self.kind, self.asked = number + 2, fault, 0
+        self.failing, self.kind, self.asked = number + WARM_UP_REQUESTS, fault, 0
 
     async def score(self, request: ScoreRequest) -> ScoreResult:
         number, self.asked = self.asked, self.asked + 1
         if number == self.failing:
             return await FakeEngine(fault=self.kind).score(request)
-        if self.failing > 2 and number > 2:
+        if self.failing > WARM_UP_REQUESTS and number > WARM_UP_REQUESTS:
             self.delay_s = 60
         return await super().score(request)
 
@@ -238,7 +238,7 @@ async def test_one_failure_is_the_answer_and_ends_the_others(
     assert failed.status_code == status
     assert failed.json()["detail"]["error_type"] == error_type
     assert engine.running == 0
-    assert engine.asked == (3 if number == 0 else 6)
+    assert engine.asked == WARM_UP_REQUESTS + (1 if number == 0 else 4)
     assert len(engine.aborted) == (0 if number == 0 else 2)
 
 
