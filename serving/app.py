@@ -14,11 +14,11 @@ from datetime import time as time_of_day
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.types import Receive
 
-from serving.api_types import ErrorBody, SystemOneRequest, SystemOneResponse, ValidationFaults
+from serving.api_types import ErrorBody, SystemOneResponse, ValidationFaults
+from serving.assets import MAX_ASSETS
 from serving.auth import ANONYMOUS, KeyRing
 from serving.engine import Engine, EngineError
 from serving.errors import (
@@ -35,6 +35,7 @@ from serving.errors import (
 )
 from serving.front import Front
 from serving.lifecycle import Lifecycle
+from serving.openapi import document
 from serving.request_body import BodyLimits, RequestBody, read_body
 from serving.request_frame import RequestFrame
 from serving.request_record import RequestRecord
@@ -92,7 +93,11 @@ def create_app(
     """
     lifecycle = Lifecycle(on_fatal=on_fatal)
     front = Front(engine=engine, tokenizer=tokenizer, processor=processor, settings=settings, lifecycle=lifecycle)
-    body_limits = BodyLimits(max_wire_bytes=settings.max_wire_bytes, max_body_bytes=settings.max_body_bytes)
+    body_limits = BodyLimits(
+        max_wire_bytes=settings.max_wire_bytes,
+        max_body_bytes=settings.max_body_bytes,
+        max_parts=MAX_ASSETS + 1,  # the document and a part for each asset
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -161,14 +166,14 @@ def create_app(
         lifecycle.require_ready()
         return Response(json_bytes({"status": "ready"}), media_type="application/json")
 
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app
 
 
 async def _warm_up(front: Front, lifecycle: Lifecycle) -> None:
     try:
         await front.warm_up()
-    except Exception as err:  # noqa: BLE001 - whatever it was, this server would be starting for ever
+    except Exception as err:  # whatever it was, this server would be starting for ever
         logger.exception("warm-up failed")
         lifecycle.fail(f"warm-up failed: {err}")
     else:
@@ -275,17 +280,3 @@ def _model_list(settings: ServingSettings) -> dict[str, Any]:
         "object": "list",
         "data": [{"id": name, **entry} for name in names],
     }
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document plus the request body, which the route reads itself and FastAPI so does not know."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        schema = SystemOneRequest.model_json_schema(ref_template="#/components/schemas/{model}")
-        document["components"]["schemas"] |= schema.pop("$defs") | {"SystemOneRequest": schema}
-        document["paths"]["/v1/systemone"]["post"]["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/SystemOneRequest"}}},
-        }
-        app.openapi_schema = document
-    return app.openapi_schema
