@@ -3,20 +3,18 @@
 import functools
 import json
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from clef_finetune.jsm import load_jsm
-from tokenizers import Tokenizer
 
 from launch.mini import build
 from model_plugin.schema_layout import QUESTION_TYPES
 from serving import strict_json
 from serving.api_types import SystemOneRequest, parse_request
 from serving.prompt import EncodedPrompt, PromptEncoder
-from serving.prompt_text import PREFIX, SUFFIX
 from tests.serving.harness import composing_tokenizer, encoder, reference_record, tiny_tokenizer
+from tests.serving.reference_tokenizer import without_control_tokens
 
 ENCODER = encoder()
 EXACT_ENCODER = encoder(exact_control_tokens=True)
@@ -53,26 +51,6 @@ def decode(prompt: EncodedPrompt, span: tuple[int, int]) -> str:
     text = tiny_tokenizer().backend_tokenizer.decode(prompt.input_ids[slice(*span)], skip_special_tokens=False)
     assert isinstance(text, str)
     return text
-
-
-class WithoutControlTokens:
-    """A tokenizer that reads control tokens only in the prompt's own two texts that hold some, and else their text.
-
-    Built another way than ours: from the tokenizer's file with its added tokens struck out.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        serialized = json.loads(tokenizer.backend_tokenizer.to_str())
-        self._tokenizer = tokenizer
-        self._plain = Tokenizer.from_str(json.dumps(serialized | {"added_tokens": []}))
-
-    def __call__(self, text: str, *, add_special_tokens: bool) -> Any:
-        if text in (PREFIX, SUFFIX):
-            return self._tokenizer(text, add_special_tokens=add_special_tokens)
-        return SimpleNamespace(input_ids=self._plain.encode(text, add_special_tokens=add_special_tokens).ids)
-
-
-without_control_tokens = functools.cache(WithoutControlTokens)
 
 
 def assert_same_as(record: Any, prompt: EncodedPrompt) -> None:

@@ -23,8 +23,8 @@ from tests.serving.prompts import (
     encode,
     read,
     reference_cut,
-    without_control_tokens,
 )
+from tests.serving.reference_tokenizer import without_control_tokens
 from tests.serving.strategies import REQUESTS
 
 

@@ -20,8 +20,8 @@ from tests.serving.prompts import (
     encoder_of,
     read,
     reference_cut,
-    without_control_tokens,
 )
+from tests.serving.reference_tokenizer import without_control_tokens
 from tests.serving.strategies import REQUESTS, TEXT
 
 MEDIA_IDS = [7] * 40
