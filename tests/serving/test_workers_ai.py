@@ -214,7 +214,7 @@ async def test_every_error_type_has_a_code() -> None:
 async def test_the_openapi_document_describes_the_route(client: httpx.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
     validate(document)
-    (operation,) = document["paths"]["/client/v4/accounts/{account_id}/ai/run/{model_name}"].values()
+    operation = document["paths"]["/client/v4/accounts/{account_id}/ai/run/{model_name}"]["post"]
     assert [parameter["name"] for parameter in operation["parameters"]] == ["account_id", "model_name"]
     statuses = {str(outcome.status) for outcome in errors.OUTCOMES.values()} - {"499"}  # which nobody receives
     assert set(operation["responses"]) == {"200", *statuses}
