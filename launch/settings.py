@@ -16,6 +16,8 @@ from serving.media.limits import MediaLimits
 from serving.settings import ServingSettings
 
 Dtype = Literal["bfloat16", "float32"]
+# The files of `profiles/`, and two ways to name none of them.
+ProfileChoice = Literal["none", "auto", "throughput", "latency", "long-context"]
 DtypeChoice = Literal["auto", "bfloat16", "float32"]
 # A parser takes what the user typed and raises ValueError with what is wrong with it.
 Parser = Callable[[str], Any]
@@ -114,6 +116,13 @@ class UpSettings:
         _one_of(get_args(DtypeChoice)),
         "auto|bfloat16|float32",
         "type of weights and activations; auto is bfloat16",
+    )
+    profile: ProfileChoice = _setting(
+        "none",
+        _one_of(get_args(ProfileChoice)),
+        "|".join(get_args(ProfileChoice)),
+        "engine settings for the GPU that is found here, as clef-serve plan explains them; auto is throughput",
+        "none: SGLang chooses",
     )
     host: str = _setting("127.0.0.1", _text, "H", "address to listen on")
     insecure: bool = _setting(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from launch.checkpoint_source import CheckpointSourceError, FoundCheckpoint, find_checkpoint
 from launch.device import Device, choose_device
-from launch.settings import Dtype, UpSettings
+from launch.settings import Dtype, ProfileChoice, UpSettings
 from model_plugin.checkpoint import CheckpointError, Release, read_release
 
 if TYPE_CHECKING:
@@ -58,9 +58,42 @@ def up(settings: UpSettings) -> int:
             say("demonstration checkpoint: random weights, it shows the server at work and its answers mean nothing")
         release = read_release(found.path)
         limit = prompt_limit(settings.max_prompt_tokens, release)
+        engine_args = profile_arguments(settings.profile, device, found, settings.engine_args)
     except (CheckpointSourceError, CheckpointError, ValueError) as err:
         raise UsageError(str(err)) from err
-    return _serve(settings, device, found, limit)
+    return _serve(settings, device, found, limit, engine_args)
+
+
+def profile_arguments(
+    profile: ProfileChoice, device: Device, found: FoundCheckpoint, given: tuple[str, ...]
+) -> list[str]:
+    """SGLang's server arguments that a profile stands for on the GPUs of this machine, and the user's.
+
+    Raises:
+        ValueError: there is no profile for this machine or this release, or it does not fit.
+    """
+    if profile == "none":
+        return list(given)
+    if device == "cpu":
+        raise ValueError(f"--profile {profile} is for GPUs; on a CPU leave it out")
+    from launch.gpu_detect import detect_gpu
+    from launch.plan import PlanInputs, make_plan
+    from launch.profile import DEFAULT_PROFILE
+    from launch.user_arguments import read_user_arguments
+
+    gpu = detect_gpu()
+    name = DEFAULT_PROFILE if profile == "auto" else profile
+    plan = make_plan(
+        PlanInputs(gpu=gpu.name, model=str(found.path), profile=name, user=read_user_arguments(given)),
+        with_changes=False,
+    )
+    if not plan.memory.fits:
+        raise ValueError(
+            f"profile {name} does not fit on {gpu.name}; what to change says "
+            f"`clef-serve plan --gpu {gpu.name} --model {found.path} --profile {name}`"
+        )
+    say(f"profile: {name} on {gpu.name}")
+    return plan.server_arguments
 
 
 def prompt_limit(asked: int | None, release: Release) -> int:
@@ -78,7 +111,7 @@ def prompt_limit(asked: int | None, release: Release) -> int:
     return asked
 
 
-def _serve(settings: UpSettings, device: Device, found: FoundCheckpoint, limit: int) -> int:
+def _serve(settings: UpSettings, device: Device, found: FoundCheckpoint, limit: int, engine_args: list[str]) -> int:
     dtype: Dtype = "bfloat16" if settings.dtype == "auto" else settings.dtype
     if device == "cpu":
         from model_plugin.cpu import activate
@@ -101,7 +134,7 @@ def _serve(settings: UpSettings, device: Device, found: FoundCheckpoint, limit: 
         dtype=dtype,
         max_prompt_tokens=limit,
         served_model_name=name,
-        extra_args=settings.engine_args,
+        extra_args=tuple(engine_args),
     )
     say(f"loading the engine ({dtype}, prompts up to {limit} tokens) ...")
     started = time.monotonic()

@@ -1,5 +1,7 @@
 """The command line itself: help, mistakes, and how light it is."""
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch import cli
+from launch.up import is_own
 
 
 def test_help_needs_nothing_heavy() -> None:
@@ -37,6 +40,9 @@ def test_without_a_command_it_prints_help(capsys: pytest.CaptureFixture[str]) ->
         (["up", "--tp-size", "2"], {}, "unrecognized arguments: --tp-size 2"),
         (["up", "--mod", "x"], {}, "unrecognized arguments: --mod x"),
         (["sideways"], {}, "invalid choice: 'sideways'"),
+        (["profiles", "--", "--tp-size", "2"], {}, "profiles starts no engine, and takes nothing after --"),
+        (["plan", "--gpu", "h200", "--model", "clef", "--tp", "3"], {}, "tp must be one of 1, 2, 4, 8, not 3"),
+        (["keys", "create", "--name", "a b", "--tenant", "t"], {}, "name"),
     ],
 )
 def test_a_wrong_command_line_ends_with_status_2_and_one_line(
@@ -46,6 +52,39 @@ def test_a_wrong_command_line_ends_with_status_2_and_one_line(
         cli.run(arguments, environ)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_plan_needs_neither_gpu_nor_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["plan", "--gpu", "h200", "--model", "clef-flash", "--json", "--", "--page-size", "64"], {}) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["fits"] is True
+    assert cli.run(["profiles"], {}) == 0
+    assert capsys.readouterr().out.startswith("throughput (default): ")
+
+
+def test_a_key_is_the_one_line_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["keys", "create", "--name", "orders", "--tenant", "orders-team"], {}) == 0
+    shown = capsys.readouterr()
+    assert re.fullmatch(r"clef_[A-Za-z0-9_-]{43}\n", shown.out)
+    assert 'tenant = "orders-team"' in shown.err
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "clef.example"])
+def test_other_addresses_need_keys(capsys: pytest.CaptureFixture[str], tmp_path: Path, host: str) -> None:
+    from launch.mini.build import build_demo_release
+
+    release = build_demo_release(tmp_path / "release")
+    assert cli.run(["up", "--device", "cpu", "--model", str(release), "--host", host], {}) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"without API keys anyone who reaches {host} could ask: name a file with --api-keys" in last
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [("127.0.0.1", True), ("127.8.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False), ("::", False)],
+)
+def test_which_addresses_are_this_machine_s_own(host: str, own: bool) -> None:
+    assert is_own(host) == own
 
 
 def test_a_checkpoint_that_cannot_be_served_ends_with_status_2_and_one_line(

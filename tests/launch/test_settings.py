@@ -3,12 +3,13 @@
 import argparse
 from dataclasses import fields
 from datetime import date
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from launch.cli import split_arguments
-from launch.settings import UpSettings, add_flags, as_arguments, flag, resolve, variable
+from launch.profile import profiles
+from launch.settings import ProfileChoice, UpSettings, add_flags, as_arguments, flag, resolve, variable
 from serving.media.limits import MediaLimits
 from serving.settings import ServingSettings
 
@@ -17,6 +18,7 @@ GIVEN = {
     "revision": "abc",
     "device": "cpu",
     "dtype": "float32",
+    "profile": "latency",
     "host": "0.0.0.0",
     "port": "9000",
     "served_model_name": "mine",
@@ -88,6 +90,7 @@ def test_the_command_line_wins_over_the_environment(name: str) -> None:
     other = {
         "device": "cuda",
         "dtype": "bfloat16",
+        "profile": "auto",
         "port": "1",
         "max_prompt_tokens": "1",
         "insecure": "false",
@@ -160,3 +163,7 @@ def test_help_gives_every_flag_its_variable_and_default() -> None:
     for name in GIVEN_ALL:
         assert flag(name) in text
         assert f"[{variable(name)}; default: " in text
+
+
+def test_every_profile_can_be_named() -> None:
+    assert {*profiles(), "none", "auto"} == set(get_args(ProfileChoice))
