@@ -13,7 +13,7 @@ from model_plugin.schema_layout import QUESTION_TYPES
 from serving import strict_json
 from serving.api_types import SystemOneRequest, parse_request
 from serving.prompt import EncodedPrompt, PromptEncoder
-from tests.serving.harness import composing_tokenizer, encoder, reference_record, tiny_tokenizer
+from tests.serving.harness import WHOLE_PROMPT, composing_tokenizer, encoder, tiny_tokenizer
 from tests.serving.reference_tokenizer import without_control_tokens
 
 ENCODER = encoder()
@@ -79,7 +79,8 @@ def reference_cut(request: dict[str, Any], tokenizer: Any, *, max_length: int, m
 
 
 def assert_equals_reference(prompt: EncodedPrompt, request: dict[str, Any], tokenizer: Any = None) -> None:
-    assert_same_as(reference_record(request, tokenizer or without_control_tokens(tiny_tokenizer())), prompt)
+    tokenizer = tokenizer or without_control_tokens(tiny_tokenizer())
+    assert_same_as(reference_cut(request, tokenizer, max_length=WHOLE_PROMPT), prompt)
 
 
 class CountingBackend:
