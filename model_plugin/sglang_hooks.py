@@ -5,6 +5,7 @@ which would change answers silently; `install` therefore applies the hooks itsel
 anything is not as expected. Two tables at the end, `CALLED` and `HOOKS`, list every symbol with its reason.
 """
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -390,6 +391,21 @@ def allocate_memory_rows(result: None, runner: Any, *args: Any, **kwargs: Any) -
     logger.info("Memory rows are allocated: %d slots, %.3f GB", slots, rows.size_bytes / 1e9)
 
 
+def count_evicted_states(result: Any, cache: Any, *args: Any, **kwargs: Any) -> None:
+    """Count the recurrent states that the cache gave up, beside SGLang's own count of tokens."""
+    collector = cache.metrics_collector
+    if collector is not None and result.mamba_num_evicted:
+        _evicted_states(tuple(collector.labels)).labels(**collector.labels).inc(result.mamba_num_evicted)
+
+
+@functools.cache
+def _evicted_states(labels: tuple[str, ...]) -> Any:
+    # Not before SGLang has named the directory that its processes write their figures into.
+    from prometheus_client import Counter
+
+    return Counter("clef_evicted_states", "Cached recurrent states that were given up.", labels)
+
+
 def report_cached_tokens(manager: Any, output: Any) -> None:
     """Keep what a reply says of cached tokens for whoever asked; SGLang drops it for embeddings."""
     from sglang.srt.managers.io_struct import BatchEmbeddingOutput
@@ -527,6 +543,13 @@ HOOKS = (
         kind="AFTER",
         function=allocate_memory_rows,
         reason="a model is built before its pools are, and is not told when they are there",
+    ),
+    Hook(
+        target="sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache._evict",
+        parameters=("self", "params", "available_size_targets", "allocation_reclaim_satisfied"),
+        kind="AFTER",
+        function=count_evicted_states,
+        reason="SGLang counts evicted tokens alone, and a prefix without its recurrent state is of no use",
     ),
     Hook(
         target="sglang.srt.managers.tokenizer_manager.TokenizerManager._handle_batch_output",

@@ -10,16 +10,19 @@ import logging
 import math
 import multiprocessing
 import os
+import tempfile
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import psutil
 
 import model_plugin
 from model_plugin.schema_layout import PromptLayout, QuestionSpans, namespace_of, pack_layout
+from serving.engine_metrics import open_directory, remove_directory
 from serving.shared_states import SharedStates
 
 if TYPE_CHECKING:
@@ -146,7 +149,7 @@ class EngineSettings:
             # a running request holds, for about a hundred cached ones, not a share of the machine.
             arguments |= {"--attention-backend": "torch_native", "--max-total-tokens": str(4 * context)}
             arguments |= {"--max-running-requests": "32", "--max-mamba-cache-size": "192"}
-        flags = ["--skip-server-warmup"]
+        flags = ["--skip-server-warmup", "--enable-metrics"]
         if self.device == "cpu":
             flags.append("--sleep-on-idle")  # an idle scheduler would otherwise spin on one of the few cores
         return [part for pair in arguments.items() for part in pair] + flags + list(self.extra_args)
@@ -161,10 +164,20 @@ class SGLangEngine:
         max_prompt_tokens: the longest prompt it takes, media included.
         tokenizer: the release's.
         processor: the release's, for `MediaProcessor`; None where the release has no vision tower.
+        metrics_directory: where its processes write their figures, for `EngineMetrics`, until it is closed.
     """
 
-    def __init__(self, engine: Any, *, processor: Any | None, max_prompt_tokens: int, shares_states: bool) -> None:
+    def __init__(
+        self,
+        engine: Any,
+        *,
+        processor: Any | None,
+        max_prompt_tokens: int,
+        shares_states: bool,
+        figures: "tempfile.TemporaryDirectory[str]",
+    ) -> None:
         self._engine = engine
+        self._figures = figures
         self._manager = engine.tokenizer_manager
         # The engine's own child processes, and what to call them.
         self._children = {child: _process_name(child) for child in multiprocessing.active_children()}
@@ -176,6 +189,7 @@ class SGLangEngine:
         self.max_prompt_tokens = max_prompt_tokens
         self.tokenizer = self._manager.tokenizer
         self.processor = processor
+        self.metrics_directory = Path(figures.name)
 
     @classmethod
     def start(cls, settings: EngineSettings) -> "SGLangEngine":
@@ -205,6 +219,7 @@ class SGLangEngine:
             raise EngineStartError(f"SGLang refused its server arguments: {err}") from err
         # A child that fails tells its parent with SIGQUIT, and SGLang would then kill this process without a word.
         arguments.custom_sigquit_handler = _child_failed
+        figures = open_directory()
         try:
             engine = EmbeddedEngine(server_args=arguments)
         except (ValueError, AssertionError, RuntimeError, OSError, NotImplementedError) as err:
@@ -215,6 +230,7 @@ class SGLangEngine:
             processor=_load_processor(settings.model_path) if model_plugin.has_vision(settings.model_path) else None,
             max_prompt_tokens=min(model_plugin.prompt_limit(manager), settings.max_prompt_tokens),
             shares_states=not get_memory().disable_radix_cache,
+            figures=figures,
         )
 
     async def attach(self, on_death: Callable[[str], None]) -> None:
@@ -304,6 +320,7 @@ class SGLangEngine:
             self._watch.cancel()
         started = time.monotonic()
         self._engine.shutdown()
+        remove_directory(self._figures)
         logger.debug("engine closed in %.1f s", time.monotonic() - started)
 
 

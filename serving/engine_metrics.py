@@ -5,7 +5,6 @@ their environment; this process keeps its own figures in memory.
 """
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,26 +17,27 @@ from prometheus_client.samples import Sample
 
 DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 THEIRS = "sglang:"
-EVICTED_STATES = "clef:evicted_states"  # written by our plugin inside SGLang's processes
+EVICTED_STATES = "clef_evicted_states"  # written by our plugin inside SGLang's processes
 
 
-def open_directory() -> Path:
+def open_directory() -> "tempfile.TemporaryDirectory[str]":
     """A new directory for the figures of the processes that will be started, so that none of an earlier run is read again.
 
-    A directory that the operator named is where it is made. Whoever asked ends it with `remove_directory`.
+    It is made inside the one that an operator named, and goes with this process at the latest.
     """
     named = os.environ.get(DIRECTORY_VARIABLE)
-    directory = Path(tempfile.mkdtemp(prefix="clef-metrics-", dir=named if named and Path(named).is_dir() else None))
-    os.environ[DIRECTORY_VARIABLE] = str(directory)
+    parent = named if named and Path(named).is_dir() else None
+    directory = tempfile.TemporaryDirectory(prefix="clef-metrics-", dir=parent, ignore_cleanup_errors=True)
+    os.environ[DIRECTORY_VARIABLE] = directory.name
     # The client library's way to choose where values live. With a directory named it would keep ours in files, too.
     values.ValueClass = values.MutexValue
     return directory
 
 
-def remove_directory(directory: Path) -> None:
+def remove_directory(directory: "tempfile.TemporaryDirectory[str]") -> None:
     """Remove the figures. Their processes have ended."""
-    shutil.rmtree(directory, ignore_errors=True)
-    if os.environ.get(DIRECTORY_VARIABLE) == str(directory):
+    directory.cleanup()
+    if os.environ.get(DIRECTORY_VARIABLE) == directory.name:
         del os.environ[DIRECTORY_VARIABLE]
 
 
@@ -63,7 +63,7 @@ POOLS = {
 }
 EVICTIONS = {
     THEIRS + "evicted_tokens": ("clef_evicted_tokens", "Cached tokens whose KV slots were given to others."),
-    EVICTED_STATES: ("clef_evicted_states", "Cached recurrent states that were given up."),
+    EVICTED_STATES: (EVICTED_STATES, "Cached recurrent states that were given up."),
 }
 # What else SGLang can say where a request is one prefill. Its other families are about generating text, sessions, LoRA,
 # speculation and disaggregation, which this server has not, or say again what the above and our own figures say.

@@ -27,7 +27,7 @@ QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class RequestFrame:
-    """Gives each request a `RequestRecord` in `scope["state"]["record"]`; at the end it is logged and, if asked, traced and counted.
+    """Gives each request a `RequestRecord` in `scope["state"]["record"]`, and at its end logs, traces and counts it.
 
     An exception that nothing below turned into a response becomes a 500 here, so that it too is JSON with an id.
     """
