@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 from jevcompat import validate
 
-from tests.cases.table import Case
+from tests.cases.case import Case
 
 # Doubles are returned unrounded, so what can be recomputed agrees almost to the last digit.
 ABS_TOL = 1e-9

@@ -14,15 +14,19 @@ from serving.api_types import ScoreQuestion
 from serving.engine import ScoreRequest, ScoreResult
 from serving.fake_engine import FakeEngine
 from tests.cases.checks import check_outcome
-from tests.cases.table import CASES, REFUND, STATE, Case
+from tests.cases.table import CASES, CASES_WITH_VISION, CASES_WITHOUT_VISION, REFUND, STATE, Case
 from tests.serving.harness import (
     SERVED_NAME,
     client_of,
     composing_tokenizer,
+    demo_processor,
     make_app,
     reference_body,
+    reference_record,
     same,
+    tiny_tokenizer,
 )
+from tests.serving.reference_tokenizer import without_control_tokens
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,16 +37,43 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def seeing() -> FakeEngine:
+    """The engine behind the client that media are served to."""
+    return FakeEngine()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def media_client(seeing: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(make_app(seeing, processor=demo_processor())) as client:
+        yield client
+
+
 async def post(client: httpx.AsyncClient, case: Case) -> httpx.Response:
     return await client.post("/v1/systemone", content=case.body, headers=dict(case.headers))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*CASES, *CASES_WITHOUT_VISION], ids=lambda case: case.id)
 async def test_case(client: httpx.AsyncClient, case: Case) -> None:
     response = await post(client, case)
     check_outcome(case, response, served_name=SERVED_NAME)
     if case.status == 200:  # the very body that the reference's prompt leads to
-        assert same(response.json(), reference_body(case.request))
+        assert same(response.json(), reference_body(case.request, tokenizer=without_control_tokens(tiny_tokenizer())))
+
+
+@pytest.mark.parametrize("case", CASES_WITH_VISION, ids=lambda case: case.id)
+async def test_case_with_vision(media_client: httpx.AsyncClient, seeing: FakeEngine, case: Case) -> None:
+    asked_before = len(seeing.requests)
+    response = await post(media_client, case)
+    check_outcome(case, response, served_name=SERVED_NAME)
+    assert len(seeing.requests) - asked_before == (case.status == 200)
+    if case.status == 200:
+        assert case.record is not None
+        processor = demo_processor()
+        tokenizer = without_control_tokens(processor.tokenizer)
+        expected = reference_record(case.record, tokenizer, processor=processor)
+        assert seeing.requests[-1].input_ids == list(expected.input_ids)
+        assert same(response.json(), reference_body(case.record, tokenizer=tokenizer, processor=processor))
 
 
 async def test_shape_018_composed_and_decomposed_names_are_two_options() -> None:

@@ -5,8 +5,10 @@ import contextlib
 import functools
 import json
 import math
+import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,8 +18,11 @@ from clef_finetune.jsm import load_jsm
 from fastapi import FastAPI
 from jevcompat import validate
 from tokenizers import normalizers
+from transformers import AutoProcessor
 
+from launch.mini.build import build_demo_release
 from serving.app import create_app
+from serving.auth import KeyRing
 from serving.engine import Engine
 from serving.fake_engine import fake_logit
 from serving.prompt import PromptEncoder
@@ -42,6 +47,13 @@ def composing_tokenizer() -> Any:
     return tokenizer
 
 
+@functools.cache
+def demo_processor() -> Any:
+    """The demonstration release's, loaded as the reference loads it."""
+    with tempfile.TemporaryDirectory() as directory:
+        return AutoProcessor.from_pretrained(build_demo_release(Path(directory) / "release"))
+
+
 def settings(**changes: Any) -> ServingSettings:
     return ServingSettings(**{"served_model_name": SERVED_NAME, "max_prompt_tokens": MAX_PROMPT_TOKENS} | changes)
 
@@ -51,8 +63,12 @@ def encoder(tokenizer: Any = None, **changes: Any) -> PromptEncoder:
     return PromptEncoder(tokenizer=tokenizer or tiny_tokenizer(), **limits)
 
 
-def make_app(engine: Engine, *, tokenizer: Any = None, **changes: Any) -> FastAPI:
-    return create_app(engine=engine, tokenizer=tokenizer or tiny_tokenizer(), settings=settings(**changes))
+def make_app(
+    engine: Engine, *, tokenizer: Any = None, processor: Any = None, keys: KeyRing | None = None, **changes: Any
+) -> FastAPI:
+    """The app; with a processor it serves media, and that one's tokenizer is the default."""
+    tokenizer = tokenizer or (processor.tokenizer if processor is not None else tiny_tokenizer())
+    return create_app(engine=engine, tokenizer=tokenizer, processor=processor, keys=keys, settings=settings(**changes))
 
 
 @contextlib.asynccontextmanager
@@ -83,14 +99,26 @@ def running_server(app: FastAPI) -> Iterator[str]:
         thread.join()
 
 
-def reference_record(request: dict[str, Any], tokenizer: Any = None) -> Any:
-    """The reference's own encoding of a request."""
-    return load_jsm().encode_record(tokenizer or tiny_tokenizer(), request, max_length=WHOLE_PROMPT)
+def reference_record(
+    request: Mapping[str, Any], tokenizer: Any = None, *, processor: Any = None, max_length: int = WHOLE_PROMPT
+) -> Any:
+    """The reference's own encoding of a request, its state cut to the limit.
+
+    A request with media needs a processor, whose tokenizer is then the default. For a request whose texts hold control
+    tokens see `tests.serving.reference_tokenizer`.
+    """
+    tokenizer = tokenizer or (processor.tokenizer if processor is not None else tiny_tokenizer())
+    return load_jsm().encode_record(tokenizer, request, max_length=max_length, processor=processor)
 
 
-def reference_body(request: dict[str, Any], *, tokenizer: Any = None) -> dict[str, Any]:
-    """The response body that the fake engine's logits stand for, by the reference's prompt and jevcompat's formulas."""
-    record = reference_record(request, tokenizer)
+def reference_body(
+    request: Mapping[str, Any], *, tokenizer: Any = None, processor: Any = None, max_length: int = WHOLE_PROMPT
+) -> dict[str, Any]:
+    """The response body that the fake engine's logits stand for, by the reference's prompt and jevcompat's formulas.
+
+    Arguments as for `reference_record`; tokens that were cut off are not counted here.
+    """
+    record = reference_record(request, tokenizer, processor=processor, max_length=max_length)
     answers: dict[str, Any] = {}
     for encoded in record.questions:
         question = request["questions"][encoded.question_id]
