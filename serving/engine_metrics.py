@@ -29,9 +29,13 @@ def open_directory() -> "tempfile.TemporaryDirectory[str]":
     parent = named if named and Path(named).is_dir() else None
     directory = tempfile.TemporaryDirectory(prefix="clef-metrics-", dir=parent, ignore_cleanup_errors=True)
     os.environ[DIRECTORY_VARIABLE] = directory.name
-    # The client library's way to choose where values live. With a directory named it would keep ours in files, too.
-    values.ValueClass = values.MutexValue
+    keep_own_values_in_memory()
     return directory
+
+
+def keep_own_values_in_memory() -> None:
+    """For this process's figures made from here on, whatever its environment names."""
+    values.ValueClass = values.MutexValue  # the client library's way to choose where values live
 
 
 def remove_directory(directory: "tempfile.TemporaryDirectory[str]") -> None:

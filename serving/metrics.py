@@ -28,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from serving.admission import Admission
-from serving.engine_metrics import EngineMetrics
+from serving.engine_metrics import EngineMetrics, keep_own_values_in_memory
 from serving.lifecycle import Lifecycle, Phase
 from serving.request_record import STAGES, RequestRecord
 from serving.schema_cache import SchemaCache
@@ -54,11 +54,12 @@ class Metrics:
     def __init__(
         self, *, served_model_name: str, revision: str | None = None, registry: CollectorRegistry | None = None
     ) -> None:
+        keep_own_values_in_memory()
         # When a counter was made is what the process's start time says already.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = registry or CollectorRegistry()
         ProcessCollector(registry=registry)
-        build = {"version": _version("clef-serving"), "sglang": _version("sglang")}
+        build = {"version": package_version("clef-serving"), "sglang": package_version("sglang")}
         Info("clef_build", "What is running.", registry=registry).info(
             {**build, "model": served_model_name, "revision": revision or ""}
         )
@@ -236,7 +237,8 @@ def _is_in(lifecycle: Lifecycle, phase: Phase) -> float:
     return float(lifecycle.phase == phase)
 
 
-def _version(package: str) -> str:
+def package_version(package: str) -> str:
+    """What is installed; nothing where it is not."""
     try:
         return version(package)
     except PackageNotFoundError:  # the front alone, as a library

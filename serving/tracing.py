@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode, format_trace_id, set_span_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from serving.metrics import package_version
 from serving.request_record import NO_ROUTE, RequestRecord
 
 # The request headers that say which trace it belongs to: W3C Trace Context.
@@ -65,9 +66,7 @@ class Tracing:
         closing.join(timeout_s)
 
 
-def tracing_to_collector(
-    endpoint: str | None, environ: Mapping[str, str], *, served_model_name: str, version: str
-) -> Tracing | None:
+def tracing_to_collector(endpoint: str | None, environ: Mapping[str, str], *, served_model_name: str) -> Tracing | None:
     """Tracing as configured, or None where nothing asks for it.
 
     Args:
@@ -97,7 +96,7 @@ def tracing_to_collector(
     resource = Resource.create(
         {
             "service.name": environ.get("OTEL_SERVICE_NAME") or "clef-serving",
-            "service.version": version,
+            "service.version": package_version("clef-serving"),
             "clef.model": served_model_name,
         }
     )

@@ -167,7 +167,7 @@ def test_the_record_learns_its_trace() -> None:
     ids=["unset", "setting", "endpoint", "traces-endpoint", "exporter", "other", "disabled", "none"],
 )
 def test_what_turns_tracing_on(endpoint: str | None, environ: dict[str, str], on: bool) -> None:
-    tracing = tracing_to_collector(endpoint, environ, served_model_name="m", version="0")
+    tracing = tracing_to_collector(endpoint, environ, served_model_name="m")
     assert (tracing is not None) == on
     if tracing is not None:
         tracing.close()
@@ -188,7 +188,7 @@ def test_what_turns_tracing_on(endpoint: str | None, environ: dict[str, str], on
 )
 def test_what_cannot_be_had_is_said(endpoint: str | None, environ: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        tracing_to_collector(endpoint, environ, served_model_name="m", version="0")
+        tracing_to_collector(endpoint, environ, served_model_name="m")
 
 
 @pytest.fixture
@@ -214,13 +214,13 @@ def collector() -> Iterator[tuple[str, list[bytes]]]:
 
 def test_spans_reach_a_collector_before_the_end(collector: tuple[str, list[bytes]]) -> None:
     endpoint, heads = collector
-    tracing = tracing_to_collector(endpoint + "/", {}, served_model_name="Example/clef", version="0.1.0")
+    tracing = tracing_to_collector(endpoint + "/", {}, served_model_name="Example/clef")
     assert tracing is not None
     tracing.record(RequestRecord(request_id="r", method="POST", route="/v1/systemone", status=200), 0.1)
     tracing.close()
     head, body = heads
     assert head.startswith(b"POST /v1/traces HTTP/1.1\r\n")
-    for expected in (b"POST /v1/systemone", b"service.name", b"clef-serving", b"Example/clef"):
+    for expected in (b"POST /v1/systemone", b"service.name", b"clef-serving", b"0.1.0", b"Example/clef"):
         assert expected in body
 
 
@@ -240,7 +240,7 @@ async def test_requests_are_answered_whether_or_not_there_is_a_collector(
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")  # send at once
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    tracing = tracing_to_collector(no_collector, {}, served_model_name="m", version="0")
+    tracing = tracing_to_collector(no_collector, {}, served_model_name="m")
     assert tracing is not None
     async with client_of(observed_app(FakeEngine(), tracing=tracing)) as client:
         answers: list[httpx.Response] = [await client.post("/v1/systemone", json=REQUEST) for _ in range(20)]
