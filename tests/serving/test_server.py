@@ -1,4 +1,4 @@
-"""The app under uvicorn, as it runs in production, with the clients people use: the SDK, jevcompat, and raw sockets."""
+"""The app under uvicorn, as it runs in production: every case over a socket, jevcompat, and clients that leave."""
 
 import asyncio
 import json
@@ -10,15 +10,14 @@ from typing import Any
 import httpx
 import jevcompat.runner
 import pytest
-import typesafe_sdk
-from typesafe_sdk import AsyncTypeSafeClient, Choice, Noul, RetryPolicy, Score, TypeSafeClient
 
 from serving.fake_engine import FakeEngine
+from tests.cases.case import Case
 from tests.cases.checks import check_outcome
-from tests.cases.table import CASES
+from tests.cases.table import CASES, CASES_WITH_VISION, CASES_WITHOUT_VISION
 from tests.serving.harness import (
-    MAX_PROMPT_TOKENS,
     SERVED_NAME,
+    demo_processor,
     make_app,
     reference_body,
     running_server,
@@ -30,11 +29,6 @@ QUESTIONS: dict[str, Any] = {
     "refund": {"type": "noul", "instructions": "Does the customer want a refund?"},
     "team": {"type": "choice", "instructions": "Which team?", "criteria": {"Logistics": None, "Billing": "payments"}},
     "urgency": {"type": "score", "instructions": "How urgent?", "criteria": ["low", {"level": "high"}]},
-}
-SDK_QUESTIONS = {
-    "refund": Noul(instructions="Does the customer want a refund?"),
-    "team": Choice(instructions="Which team?", criteria={"Logistics": None, "Billing": "payments"}),
-    "urgency": Score(instructions="How urgent?", criteria=["low", {"level": "high"}]),
 }
 
 
@@ -54,65 +48,6 @@ def healthy(engine: FakeEngine) -> None:
     engine.delay_s, engine.fault = 0.0, None
 
 
-def assert_sdk_answers(response: typesafe_sdk.SystemOneResponse) -> None:
-    expected = reference_body({"state": STATE, "questions": QUESTIONS})
-    answers = expected["answers"]
-    assert response.model == SERVED_NAME
-    assert response.usage.input_tokens == expected["usage"]["input_tokens"]
-    assert response.nouls["refund"].noul == pytest.approx(answers["refund"]["noul"], abs=1e-12)
-    assert response.choices["team"].choice == answers["team"]["choice"]
-    assert response.choices["team"].probabilities == pytest.approx(answers["team"]["probabilities"], abs=1e-12)
-    assert response.scores["urgency"].score == pytest.approx(answers["urgency"]["score"], abs=1e-12)
-    assert response.scores["urgency"].legend == {0: "low", 1: {"level": "high"}}
-
-
-def test_sdk(url: str) -> None:
-    with TypeSafeClient(api_key="any", base_url=url) as client:
-        assert_sdk_answers(client.system_one(state=STATE, questions=SDK_QUESTIONS))
-        names = [model.name for model in client.models.list().models]
-    assert names == [SERVED_NAME, "clef-demo", "jev-latest", "clef", "clef-flash"]
-
-
-@pytest.mark.asyncio
-async def test_sdk_async(url: str) -> None:
-    async with AsyncTypeSafeClient(api_key="any", base_url=url) as client:
-        assert_sdk_answers(await client.system_one(state=STATE, questions=SDK_QUESTIONS))
-        models = await client.models.list()
-    assert models.models[0].name == SERVED_NAME
-
-
-@pytest.mark.parametrize(
-    ("changes", "fault", "error", "message", "attempts"),
-    [
-        ({"model": "no-such"}, None, typesafe_sdk.TypeSafeNotFoundError, "no model 'no-such' is served here", 0),
-        (
-            {"questions": {"r": Choice(instructions="?", criteria={str(number): None for number in range(256)})}},
-            None,
-            typesafe_sdk.TypeSafeUnprocessableEntityError,
-            "questions.r.criteria: question 'r': criteria has 256 options; the limit is 255",
-            0,
-        ),
-        ({"state": "x" * (MAX_PROMPT_TOKENS + 1)}, None, typesafe_sdk.TypeSafeAPIError, "the limit is 30000: state", 0),
-        ({"state": "x" * 2**20}, None, typesafe_sdk.TypeSafeAPIError, "more than 1048576 bytes, which is the limit", 0),
-        ({}, "nan", typesafe_sdk.TypeSafeInternalServerError, "missing or not finite", 2),
-    ],
-    ids=["model", "options", "prompt", "body", "engine"],
-)
-def test_sdk_errors(
-    url: str, engine: FakeEngine, changes: dict[str, Any], fault: Any, error: Any, message: str, attempts: int
-) -> None:
-    engine.fault = fault
-    asked_before = len(engine.requests)
-    retry = RetryPolicy(max_retries=1, backoff_initial=0)
-    with (
-        TypeSafeClient(api_key="any", base_url=url, retry=retry) as client,
-        pytest.raises(error, match=message) as caught,
-    ):
-        client.system_one(**{"state": STATE, "questions": SDK_QUESTIONS} | changes)
-    assert len(caught.value.request_id) == 36
-    assert len(engine.requests) - asked_before == attempts
-
-
 def test_jevcompat(url: str) -> None:
     report = jevcompat.runner.run(url)
     failed = {
@@ -125,10 +60,27 @@ def test_jevcompat(url: str) -> None:
     assert untested == {"auth.bearer", "auth.missing", "auth.invalid"}
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if len(case.body) < 10_000], ids=lambda case: case.id)
-def test_case_over_a_socket(url: str, case: Any) -> None:
-    response = httpx.post(f"{url}/v1/systemone", content=case.body, headers=dict(case.headers))
+@pytest.fixture(scope="module")
+def media_url() -> Iterator[str]:
+    with running_server(make_app(FakeEngine(), processor=demo_processor())) as url:
+        yield url
+
+
+def check_over_a_socket(url: str, case: Case) -> None:
+    response = httpx.post(f"{url}/v1/systemone", content=case.body, headers=dict(case.headers), timeout=30)
     check_outcome(case, response, served_name=SERVED_NAME)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in (*CASES, *CASES_WITHOUT_VISION) if len(case.body) < 30_000], ids=lambda case: case.id
+)
+def test_case_over_a_socket(url: str, case: Case) -> None:
+    check_over_a_socket(url, case)
+
+
+@pytest.mark.parametrize("case", CASES_WITH_VISION, ids=lambda case: case.id)
+def test_case_with_vision_over_a_socket(media_url: str, case: Case) -> None:
+    check_over_a_socket(media_url, case)
 
 
 def test_a_body_over_the_limit_is_refused_and_the_connection_stays_usable(url: str) -> None:
