@@ -15,9 +15,10 @@ from launch.check_install import Built
 from launch.check_result import CheckResult, failed, not_needed, passed, warning
 from launch.device import DRIVER_LIBRARY
 from launch.gpu import gpus
-from launch.memory_plan import CONTEXT_BYTES, LOADING_BYTES
-from launch.plan import Plan, PlanInputs, make_plan
+from launch.memory_plan import CONTEXT_BYTES, LOADING_BYTES, MemoryPlan
+from launch.plan import PlanInputs, make_plan
 from launch.pools import GIB
+from launch.profile import DEFAULT_PROFILE
 from launch.user_arguments import UserArgumentError, read_user_arguments
 
 FACTS = "index,uuid,name,driver_version,compute_cap,memory.free,memory.total"
@@ -145,41 +146,48 @@ def check_driver(found: list[GpuFacts], built: Built | None, speaks: tuple[int, 
 
 
 def check_memory(
-    found: list[GpuFacts], release: Path, *, tp: int, profile: str, engine_args: tuple[str, ...]
+    found: list[GpuFacts], release: Path, *, tp: int, profile: str | None, engine_args: tuple[str, ...]
 ) -> CheckResult:
-    """Whether the plan fits the GPU, and what it counts on is free."""
+    """Whether the profile's plan fits the GPU, and what it counts on is free; without one, whether the weights find room."""
     short = next((name for name, gpu in gpus().items() if found[0].name in gpu.smi_names), None)
+    if short is None and profile is not None:
+        line = f"there is no profile for a {found[0].name}; there are for {', '.join(gpus())}"
+        return failed("gpu memory", line, "leave --profile out, and SGLang chooses")
     if short is None:
-        line = f"there is no plan for a {found[0].name}, so {_least_free(found) / 1024:.1f} GiB free are compared with nothing"
+        line = f"there is no plan for a {found[0].name}, so {_gib(_least_free(found))} free are compared with nothing"
         return warning("gpu memory", line, f"watch the first start; plans exist for {', '.join(gpus())}")
     try:
         user = read_user_arguments(engine_args)
-        plan = make_plan(
-            PlanInputs(gpu=short, model=str(release), profile=profile, tp=tp, user=user), with_changes=False
-        )
+        inputs = PlanInputs(gpu=short, model=str(release), profile=profile or DEFAULT_PROFILE, tp=tp, user=user)
+        plan = make_plan(inputs, with_changes=False)
     except UserArgumentError as err:
+        if profile is not None:
+            return failed("gpu memory", str(err), "leave --profile or this argument out")
         return warning("gpu memory", f"not planned: {err}", "watch the first start")
     except ValueError as err:
         return failed("gpu memory", str(err), f"clef-serve plan --gpu {short} shows what can be served")
-    if not plan.memory.fits:
-        remedy = f"clef-serve plan --gpu {short} --model {release} says what to change"
+    if profile is not None and not plan.memory.fits:
+        remedy = f"clef-serve plan --gpu {short} --model {release} --profile {profile} says what to change"
         return failed("gpu memory", "; ".join(plan.memory.problems), remedy)
-    return _compare(plan, _least_free(found) << 20)
+    return _compare(plan.memory, _least_free(found), planned=profile is not None)
 
 
-def _compare(plan: Plan, free: int) -> CheckResult:
-    memory = plan.memory
-    least = memory.weights.total_bytes + LOADING_BYTES + memory.reserve_bytes
-    planned = memory.request.gpu.memory_bytes - CONTEXT_BYTES
+def _compare(plan: MemoryPlan, free: int, *, planned: bool) -> CheckResult:
+    """Bytes that are free against those of a plan; not `planned`, only what any start needs."""
+    least = plan.weights.total_bytes + LOADING_BYTES + plan.reserve_bytes
     others = "end the other processes on it (nvidia-smi lists them)"
     if free < least:
         line = f"{_gib(free)} are free, and weights and forward passes alone take {_gib(least)}"
         return failed("gpu memory", line, f"{others}, or divide the model with -- --tp-size")
-    if free < planned:
-        line = f"{_gib(free)} are free and the plan counts on {_gib(planned)}: fewer states stay cached"
+    line = f"{_gib(free)} free, {_gib(plan.weights.total_bytes)} of weights"
+    if not planned:
+        return passed("gpu memory", f"{line}; without --profile SGLang divides the rest")
+    counted_on = plan.request.gpu.memory_bytes - CONTEXT_BYTES
+    if free < counted_on:
+        line = f"{_gib(free)} are free and the plan counts on {_gib(counted_on)}: fewer states stay cached"
         return warning("gpu memory", line, others)
-    cached = f"{memory.cached_states} states of {memory.request.traffic.state_tokens:,} tokens stay cached"
-    return passed("gpu memory", f"{_gib(free)} free; {_gib(memory.weights.total_bytes)} of weights, {cached}")
+    cached = f"{plan.cached_states} states of {plan.request.traffic.state_tokens:,} tokens stay cached"
+    return passed("gpu memory", f"{line}; {cached}")
 
 
 def check_shared_memory(tp: int, folder: Path = SHARED_MEMORY) -> CheckResult:
@@ -203,7 +211,8 @@ def _architecture(code: str) -> tuple[int, int]:
 
 
 def _least_free(found: list[GpuFacts]) -> int:
-    return min(gpu.free_mib for gpu in found)
+    """Bytes on the fullest of them."""
+    return min(gpu.free_mib for gpu in found) << 20
 
 
 def _gib(count: int) -> str:

@@ -41,9 +41,9 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def check_command(settings: UpSettings, *, as_json: bool = False, profile: str = DEFAULT_PROFILE) -> int:
+def check_command(settings: UpSettings, *, as_json: bool = False) -> int:
     """Print what the checks find; the exit status, as CHECK_HELP has it."""
-    results = checks(settings, profile=profile)
+    results = checks(settings)
     good = all(result.ok for result in results)
     if as_json:
         found = [vars(result) | {"ok": result.ok} for result in results]
@@ -66,7 +66,7 @@ def lines(results: list[CheckResult]) -> list[str]:
     return shown
 
 
-def checks(settings: UpSettings, *, profile: str = DEFAULT_PROFILE) -> list[CheckResult]:
+def checks(settings: UpSettings) -> list[CheckResult]:
     """Every check for these settings, in the order in which a start would meet them."""
     results = [check_python(), check_sglang()]
     try:
@@ -82,10 +82,13 @@ def checks(settings: UpSettings, *, profile: str = DEFAULT_PROFILE) -> list[Chec
     plugin, built = check_plugin(device)
     results += [plugin, check_locks(device)]
     release, path = _release_checks(settings, device)
-    if device == "cpu":
+    if device == "cuda":
+        results += _gpu_checks(settings, built, path)
+    elif settings.profile == "none":
         results += no_gpu_checks(f"serving on the CPU ({why})")
     else:
-        results += _gpu_checks(settings, built, path, profile)
+        line = f"--profile {settings.profile} is for GPUs, and the CPU would serve ({why})"
+        results.append(failed("gpu", line, "make a GPU visible here, or leave --profile out"))
     return [*results, *release, *_own_checks(settings)]
 
 
@@ -97,7 +100,7 @@ def ranks(engine_args: Sequence[str]) -> int:
     return max(1, int(size)) if size.isdecimal() else 1
 
 
-def _gpu_checks(settings: UpSettings, built: Built | None, path: Path | None, profile: str) -> Iterator[CheckResult]:
+def _gpu_checks(settings: UpSettings, built: Built | None, path: Path | None) -> Iterator[CheckResult]:
     try:
         tp = ranks(settings.engine_args)
         found = visible_gpus()
@@ -113,6 +116,7 @@ def _gpu_checks(settings: UpSettings, built: Built | None, path: Path | None, pr
     if path is None:
         yield not_needed("gpu memory", "no release to plan for; see the check of the release")
     else:
+        profile = {"auto": DEFAULT_PROFILE, "none": None}.get(settings.profile, settings.profile)
         yield check_memory(used, path, tp=tp, profile=profile, engine_args=settings.engine_args)
     yield check_shared_memory(tp)
 

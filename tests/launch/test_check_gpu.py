@@ -149,19 +149,36 @@ def test_free_memory_is_held_against_the_plan(release: Path) -> None:
 def test_a_plan_that_does_not_fit_fails(release: Path) -> None:
     result = memory(release, TOTAL_MIB << 20, engine_args=("--mem-fraction-static", "0.001"))
     assert result.status == "failed"
-    assert result.remedy == f"clef-serve plan --gpu h200 --model {release} says what to change"
+    assert (
+        result.remedy == f"clef-serve plan --gpu h200 --model {release} --profile {DEFAULT_PROFILE} says what to change"
+    )
+
+
+def test_without_a_profile_the_weights_need_room(release: Path) -> None:
+    small = ("--mem-fraction-static", "0.001")
+    result = memory(release, 40 << 30, profile=None, engine_args=small)
+    assert (result.status, result.line) == (
+        "ok",
+        "40.0 GiB free, 0.0 GiB of weights; without --profile SGLang divides the rest",
+    )
+    assert memory(release, 1 << 30, profile=None).status == "failed"
 
 
 def test_what_cannot_be_served_fails_and_what_cannot_be_planned_is_a_warning(release: Path) -> None:
     result = memory(release, TOTAL_MIB << 20, tp=4, engine_args=("--tp-size", "4"))
     assert result.status == "failed"
     assert "4 GPUs cannot share 2 key-value heads evenly" in result.line
-    result = memory(release, TOTAL_MIB << 20, engine_args=("--disable-radix-cache",))
+    without_cache = ("--disable-radix-cache",)
+    assert memory(release, TOTAL_MIB << 20, engine_args=without_cache).status == "failed"
+    result = memory(release, TOTAL_MIB << 20, profile=None, engine_args=without_cache)
     assert (result.status, result.line) == (
         "warning",
         "not planned: a plan cannot follow --disable-radix-cache: without the cache there is nothing to plan",
     )
-    other = check_memory([gpu(name="NVIDIA L40S")], release, tp=1, profile=DEFAULT_PROFILE, engine_args=())
+    unknown = [gpu(name="NVIDIA L40S")]
+    other = check_memory(unknown, release, tp=1, profile=DEFAULT_PROFILE, engine_args=())
+    assert (other.status, other.remedy) == ("failed", "leave --profile out, and SGLang chooses")
+    other = check_memory(unknown, release, tp=1, profile=None, engine_args=())
     assert (other.status, other.remedy) == ("warning", "watch the first start; plans exist for h100, h200, b200, b300")
 
 

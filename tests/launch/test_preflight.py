@@ -78,6 +78,31 @@ def test_on_gpus_they_are_looked_at_too(release: Path, on_gpus: Any) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("profile", "used"), [("auto", "throughput"), ("none", None), ("latency", "latency")], ids=lambda value: str(value)
+)
+def test_the_profile_of_the_settings_is_planned(
+    release: Path, on_gpus: Any, monkeypatch: pytest.MonkeyPatch, profile: Any, used: str | None
+) -> None:
+    on_gpus(H200)
+    asked = []
+
+    def check_memory(found: list[GpuFacts], path: Path, **options: Any) -> Any:
+        asked.append((found, path, options["profile"]))
+        return passed("gpu memory", "enough")
+
+    monkeypatch.setattr(preflight, "check_memory", check_memory)
+    checks(settings(release, profile=profile))
+    assert asked == [([H200], release, used)]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_profile_on_a_cpu_fails(release: Path) -> None:
+    (result,) = [result for result in checks(settings(release, profile="auto")) if not result.ok]
+    assert (result.name, result.line) == ("gpu", "--profile auto is for GPUs, and the CPU would serve (as asked)")
+
+
+@pytest.mark.usefixtures("quick")
 def test_what_depends_on_a_failure_is_left_out(release: Path, on_gpus: Any, tmp_path: Path) -> None:
     on_gpus(problem="nvidia-smi is not installed here")
     results = checks(settings(release))
