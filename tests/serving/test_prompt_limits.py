@@ -16,6 +16,7 @@ from tests.serving.prompts import (
     TOKENIZERS,
     CountingTokenizer,
     assert_same_as,
+    demo_tokenizer,
     encode,
     encoder_of,
     read,
@@ -140,6 +141,15 @@ def test_a_state_too_long_to_be_read_whole_is_cut_as_if_it_had_been(
     # Of the rest that was not read nothing is counted.
     assert cut.truncated_tokens <= whole.state_tokens - cut.state_tokens
     assert (cut.truncated_tokens > 0) == (whole.state_tokens > cut.state_tokens)
+
+
+def test_a_state_of_few_tokens_is_read_until_the_prompt_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serving.prompt.MAX_CHARACTERS_PER_TOKEN", 1)
+    request = {"state": "Invoice from Halden Freight, not paid. " * 400, "questions": {"r": REFUND}}
+    limit = len(encode(request | {"state": ""}, encoder_of(demo_tokenizer())).input_ids) + 2000
+    cut = encode(request, encoder(demo_tokenizer(), max_prompt_tokens=limit), truncate=True)
+    assert cut.state_tokens == 2000
+    assert_same_as(reference_cut(request, demo_tokenizer(), max_length=limit), cut)
 
 
 def test_of_a_state_far_too_long_the_tokens_cut_are_counted_to_the_bound() -> None:

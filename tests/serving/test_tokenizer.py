@@ -1,5 +1,6 @@
 """Texts from outside never become added tokens, a long text's first tokens are the whole's, and odd tokenizers are refused."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ CROWDED = st.lists(
     st.sampled_from(
         [
             *" \n\r\t,:\"]}{[aZ09éß질か。、!.'s_-|<>🎯½\u0301\u0338\u1161\u11a8\u1100\u3099\u0e33\u200d\u2028\x85\x1c\xa0",
-            *("'re", "  ", "\n\n", "<|im_end|>", "\u212b", "word", " word"),
+            *("'re", "  ", "  \n", "\n\n", "<|im_end|>", "\u212b", "word", " word"),
         ]
     ),
     max_size=40,
@@ -60,7 +61,17 @@ def test_own_texts_hold_added_tokens() -> None:
     assert token_id == tiny_tokenizer().convert_tokens_to_ids("<|im_end|>")
 
 
-@EACH_TOKENIZER
+@functools.cache
+def gpt_2_like() -> PreTrainedTokenizerFast:
+    """GPT-2's pre-tokenizer, which takes the last of several blanks to the next word, and merges that show where."""
+    merges = [("Ġ", "Ġ"), ("Ċ", "Ċ"), ("ĠĠ", "Ċ"), ("Ġ", "Ċ"), ("Ġ", "a"), ("a", "a"), ("a", ",")]
+    signs = sorted(pre_tokenizers.ByteLevel.alphabet()) + ["".join(merge) for merge in merges]
+    backend = Tokenizer(models.BPE(vocab={sign: number for number, sign in enumerate(signs)}, merges=merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    return wrapped(backend)
+
+
+@pytest.mark.parametrize("tokenizer", [*TOKENIZERS.values(), gpt_2_like], ids=[*TOKENIZERS, "as GPT-2's"])
 @EXACT_OR_NOT
 @settings(max_examples=150)
 @given(text=CROWDED)
