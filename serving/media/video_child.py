@@ -9,6 +9,7 @@ Standard input holds the job, one line of JSON, then the file. Standard output t
 
 import json
 import mmap
+import os
 import resource
 import sys
 from bisect import bisect_right
@@ -25,6 +26,8 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 DECODER_THREADS = 2
+# What a thread's stack takes of the memory allowed here; Linux's own default.
+STACK_BYTES = 8 * 2**20
 
 
 class Refused(Exception):  # noqa: N818 - a finding, not an error
@@ -56,6 +59,14 @@ def main() -> None:
     except Exception as err:  # noqa: BLE001 - whatever a decoder makes of the bytes, the bytes are at fault
         found = {"refused": "damaged", "error": type(err).__name__}
     print(json.dumps(found), flush=True)
+
+
+def begin_again_with_small_stacks() -> None:
+    """Threads get stacks of the size that was the limit when the process began; SGLang raises it to 64 MiB in the server."""
+    if resource.getrlimit(resource.RLIMIT_STACK)[0] not in range(STACK_BYTES + 1):
+        limit(resource.RLIMIT_STACK, STACK_BYTES)
+        if resource.getrlimit(resource.RLIMIT_STACK)[0] == STACK_BYTES:
+            os.execv(sys.executable, [sys.executable, "-I", __file__])  # noqa: S606 - ourselves
 
 
 def allow_memory(count: int) -> None:
@@ -177,4 +188,5 @@ def quarter_turns(frame: VideoFrame) -> int:
 
 
 if __name__ == "__main__":
+    begin_again_with_small_stacks()
     main()

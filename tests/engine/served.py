@@ -52,10 +52,13 @@ class Reference:
             self.processor.tokenizer, record, max_length=MAX_PROMPT_TOKENS, processor=self.processor
         )
 
-    @torch.inference_mode()
     def probabilities(self, record: dict[str, Any]) -> dict[str, dict[str, float]]:
         """For each question the probability of each option."""
-        encoded = self.encode(record)
+        return self.probabilities_of(self.encode(record))
+
+    @torch.inference_mode()
+    def probabilities_of(self, encoded: Any) -> dict[str, dict[str, float]]:
+        """The same for a prompt of the reference's."""
         batch = self.module.collate_records([encoded], self.processor.tokenizer.pad_token_id, torch.device("cpu"))
         return {
             question.question_id: dict(zip(question.option_ids, logits.float().softmax(-1).tolist(), strict=True))

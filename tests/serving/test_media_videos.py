@@ -5,6 +5,7 @@ import base64
 import io
 import json
 import struct
+import resource
 import subprocess
 import sys
 from fractions import Fraction
@@ -210,6 +211,17 @@ def test_a_damaged_frame_is_refused_if_it_is_chosen() -> None:
     assert np.array_equal(decode(bytes(data), [0, 1]).frames, decode(CODECS["mp4 mpeg4"], [0, 1]).frames)
     with refused(DAMAGED, "media_damaged", VIDEO_LOC):
         decode(bytes(data), list(range(30)))
+
+
+@pytest.mark.parametrize("stack_bytes", [64 * 2**20, 2**30])
+def test_a_server_with_large_thread_stacks_reads_videos_too(stack_bytes: int) -> None:
+    """SGLang raises the limit in the process that starts ours, and FFmpeg's threads would have no room."""
+    before, most = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (stack_bytes, most))
+    try:
+        assert decode(CODECS["mp4 h264"], [3, 29]).frames.shape == (2, 48, 64, 3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, (before, most))
 
 
 def table_bomb(samples: int) -> bytes:
