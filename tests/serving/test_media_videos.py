@@ -4,8 +4,8 @@ import asyncio
 import base64
 import io
 import json
-import struct
 import resource
+import struct
 import subprocess
 import sys
 from fractions import Fraction
