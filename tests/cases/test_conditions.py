@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.serving.harness import (
     MAX_PROMPT_TOKENS,
     client_of,
     demo_processor,
+    key_ring,
     make_app,
     reference_body,
     reference_record,
@@ -169,10 +169,7 @@ KEY = "clef-0123456789abcdef"
 
 @pytest.fixture
 def keys(tmp_path: Path) -> KeyRing:
-    file = tmp_path / "keys.toml"
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
-    file.write_text(f'[[keys]]\nname = "orders"\ntenant = "orders-team"\nsha256 = "{digest}"\n')
-    return KeyRing(file)
+    return key_ring(tmp_path / "keys.toml", {KEY: ""})
 
 
 @pytest.mark.asyncio
@@ -265,3 +262,11 @@ def test_ops_013_idle_connections_live_longer_than_in_the_sdk_s_pool(monkeypatch
         with pytest.raises(_ConfiguredError):
             server.run(make_app(FakeEngine()))
     assert given["timeout_keep_alive"] > 30
+
+
+@pytest.mark.asyncio
+async def test_ops_001_the_warm_up_shows_an_image_where_media_are_served() -> None:
+    engine = FakeEngine()
+    async with client_of(make_app(engine, processor=demo_processor())) as client:
+        assert (await client.get("/readyz")).status_code == 200
+    assert [request.media is not None for request in engine.requests] == [False, False, False, True]

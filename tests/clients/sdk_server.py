@@ -2,17 +2,14 @@
 
 import asyncio
 import contextlib
-import hashlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 from typesafe_sdk import AsyncTypeSafeClient, Choice, Noul, Score, SystemOneResponse, TypeSafeClient
 
-from serving.auth import KeyRing
 from serving.engine import ScoreRequest, ScoreResult
 from serving.fake_engine import FakeEngine
 from tests.clients.exchanges import Exchange, record_exchanges
@@ -78,18 +75,6 @@ def sdk_server(**options: Any) -> Iterator[Server]:
     exchanges = record_exchanges(app)
     with running_server(app) as url:
         yield Server(url=url, engine=engine, exchanges=exchanges)
-
-
-def key_ring(file: Path) -> KeyRing:
-    """The keys of `KEYS`, by way of a key file."""
-    file.write_text(
-        "".join(
-            f'[[keys]]\nname = "key-{number}"\ntenant = "orders-team"\n{limit}\n'
-            f'sha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\n'
-            for number, (key, limit) in enumerate(KEYS.items())
-        )
-    )
-    return KeyRing(file)
 
 
 def fresh(server: Server) -> Server:

@@ -22,6 +22,7 @@ from tests.cases.table import CASES, CASES_WITH_VISION
 from tests.clients.exchanges import Exchange
 from tests.clients.sdk_server import (
     KEY,
+    KEYS,
     LIMITED_KEY,
     QUESTIONS,
     REFUND,
@@ -31,9 +32,9 @@ from tests.clients.sdk_server import (
     Server,
     assert_answers,
     fresh,
-    key_ring,
     sdk_server,
 )
+from tests.serving.harness import key_ring
 from tests.serving.media_samples import encoded, photo
 
 PNG = encoded(photo(96, 64), "PNG")
@@ -51,7 +52,7 @@ def _server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def _guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    keys = key_ring(tmp_path_factory.mktemp("keys") / "keys.toml")
+    keys = key_ring(tmp_path_factory.mktemp("keys") / "keys.toml", KEYS)
     with sdk_server(keys=keys, max_running_requests=1, max_waiting_requests=0) as server:
         yield server
 

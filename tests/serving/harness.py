@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import hashlib
 import json
 import math
 import tempfile
@@ -69,6 +70,18 @@ def make_app(
     """The app; with a processor it serves media, and that one's tokenizer is the default."""
     tokenizer = tokenizer or (processor.tokenizer if processor is not None else tiny_tokenizer())
     return create_app(engine=engine, tokenizer=tokenizer, processor=processor, keys=keys, settings=settings(**changes))
+
+
+def key_ring(file: Path, keys: Mapping[str, str]) -> KeyRing:
+    """The keys of one tenant, each with a line for its limits, by way of a key file."""
+    file.write_text(
+        "".join(
+            f'[[keys]]\nname = "key-{number}"\ntenant = "orders-team"\n{limit}\n'
+            f'sha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\n'
+            for number, (key, limit) in enumerate(keys.items())
+        )
+    )
+    return KeyRing(file)
 
 
 @contextlib.asynccontextmanager

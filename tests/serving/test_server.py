@@ -5,6 +5,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from tests.cases.table import CASES, CASES_WITH_VISION, CASES_WITHOUT_VISION
 from tests.serving.harness import (
     SERVED_NAME,
     demo_processor,
+    key_ring,
     make_app,
     reference_body,
     running_server,
@@ -48,16 +50,21 @@ def healthy(engine: FakeEngine) -> None:
     engine.delay_s, engine.fault = 0.0, None
 
 
-def test_jevcompat(url: str) -> None:
-    report = jevcompat.runner.run(url)
-    failed = {
-        result.id: [finding.message for finding in result.findings] for result in report.results if result.findings
-    }
-    assert failed == {}
+def assert_conformant(report: jevcompat.runner.Report, *, untested: set[str]) -> None:
+    assert {result.id: result.findings for result in report.results if result.findings} == {}
     assert report.verdict == "conformant"
-    # Keys come later; everything else is exercised.
-    untested = {result.id for result in report.results if result.status == "skip"}
-    assert untested == {"auth.bearer", "auth.missing", "auth.invalid"}
+    assert {result.id for result in report.results if result.status == "skip"} == untested
+
+
+def test_jevcompat(url: str) -> None:
+    assert_conformant(jevcompat.runner.run(url), untested={"auth.bearer", "auth.missing", "auth.invalid"})
+
+
+def test_jevcompat_with_keys(tmp_path: Path) -> None:
+    keys = key_ring(tmp_path / "keys.toml", {"clef-orders-key": ""})
+    with running_server(make_app(FakeEngine(), keys=keys)) as url:
+        report = jevcompat.runner.run(url, key="clef-orders-key")
+    assert_conformant(report, untested={"auth.ignored-when-off"})
 
 
 @pytest.fixture(scope="module")
