@@ -46,7 +46,7 @@ class MemoryRequest:
     """What to plan for.
 
     Attributes:
-        traffic: state and schema lengths, requests at once, states kept of a path.
+        traffic: state and schema lengths, requests at once, chunks, states kept of a path.
         text_only: without the vision tower.
         state_format: how recurrent states are kept; int8 is for cached ones, running ones stay FP32.
         prefill_graphs: whether prefill is captured in CUDA graphs.
@@ -59,7 +59,6 @@ class MemoryRequest:
     gpu: Gpu
     tp: int
     traffic: Traffic
-    chunk_tokens: int
     text_only: bool = False
     state_format: StateFormat = "float32"
     prefill_graphs: bool = False
@@ -128,9 +127,9 @@ def _plan(request: MemoryRequest) -> MemoryPlan:
     memory = token_memory(request.shape, tp=tp, state="bfloat16" if request.state_format == "bfloat16" else "float32")
     text = request.shape.text
     rotary = text.max_position_embeddings * (text.head_dim // 4) * 4
-    graphs = prefill_graph_bytes(request.chunk_tokens) if request.prefill_graphs else 0
+    graphs = prefill_graph_bytes(traffic.chunk_tokens) if request.prefill_graphs else 0
     reserve = sglang_reserve(
-        memory_mib=request.gpu.memory_mib, tp=tp, chunk_tokens=request.chunk_tokens, graph_bytes=graphs
+        memory_mib=request.gpu.memory_mib, tp=tp, chunk_tokens=traffic.chunk_tokens, graph_bytes=graphs
     )
     reserve += 0 if request.text_only else VISION_RESERVE_BYTES
     before = request.gpu.memory_bytes - CONTEXT_BYTES
@@ -168,7 +167,7 @@ def _plan(request: MemoryRequest) -> MemoryPlan:
     elif pools and not cached:
         problems.append(f"no state of {traffic.state_tokens:,} tokens stays cached beside the running requests")
     outside = round(before * (1 - fraction)) - (_checkpoint_bytes(memory, slots) if in_int8 else 0)
-    activations = activation_estimate(request.shape, tp=tp, chunk_tokens=request.chunk_tokens)
+    activations = activation_estimate(request.shape, tp=tp, chunk_tokens=traffic.chunk_tokens)
     if outside < activations + graphs:
         problems.append(
             f"a forward pass needs about {activations / GIB:.1f} GiB and {max(0, outside) / GIB:.1f} GiB stay free for it"

@@ -106,20 +106,37 @@ class Traffic:
         state_tokens: of a state, with the system text before it.
         schema_tokens: of questions and suffix.
         running_requests: at once, each over a state of its own.
-        states_per_path: recurrent states that one cached state keeps.
+        chunk_tokens: prompts are computed in chunks of at most as many tokens.
+        states_cap: `--mamba-max-states-per-path`; None for no cap.
         grid: a cached prefix ends at a multiple of it, in tokens.
     """
 
     state_tokens: int
     schema_tokens: int
     running_requests: int
-    states_per_path: int = 1
+    chunk_tokens: int
+    states_cap: int | None = 1
     grid: int = 64
 
     @property
     def cached_tokens(self) -> int:
         """Of a state, what stays in the cache: up to the last checkpoint position inside it."""
         return self.state_tokens // self.grid * self.grid
+
+    @property
+    def chunk_ends(self) -> int:
+        """Of a prompt computed alone, up to the end of its cached state: SGLang keeps a recurrent state at each."""
+        return max(1, -(-self.cached_tokens // self.chunk_tokens))
+
+    @property
+    def states_per_path(self) -> int:
+        """Recurrent states that one cached state keeps.
+
+        One more than the cap: when the last chunk's is added, the running request still holds the one before it, and SGLang
+        removes only what nobody holds. Seen on the CPU platform: with a cap of 1, prompts of 1, 2, 3 and 5 chunks kept
+        1, 2, 2 and 2 states; without one 1, 2, 3 and 5.
+        """
+        return self.chunk_ends if self.states_cap is None else min(self.chunk_ends, self.states_cap + 1)
 
     @property
     def prompt_tokens(self) -> int:

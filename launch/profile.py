@@ -51,7 +51,7 @@ class Profile(Table):
         state_tokens, schema_tokens: lengths that the pools are divided for, unless the operator gives theirs.
         chunk_tokens: the most tokens of one prefill batch.
         running_requests: at once; fewer where the memory does not allow it.
-        states_per_path: recurrent states that a cached state keeps.
+        states_per_path: SGLang's cap on the recurrent states that a cached state keeps, see `pools.Traffic`.
     """
 
     summary: str = Field(min_length=1)

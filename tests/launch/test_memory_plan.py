@@ -2,6 +2,7 @@
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from model_plugin.checkpoint import head_tensor_shapes
 FLASH, CLEF = known_models()["clef-flash"], known_models()["clef"]
 # The design's table: (Gated DeltaNet, full attention) layers, hidden size, query heads, key-value heads, GB in BF16.
 STATED = {"clef-flash": (24, 8, 4096, 16, 4, 18.8), "clef": (48, 16, 5120, 24, 4, 55.0)}
-TRAFFIC = Traffic(state_tokens=4096, schema_tokens=512, running_requests=8)
+TRAFFIC = Traffic(state_tokens=4096, schema_tokens=512, running_requests=8, chunk_tokens=8192)
 
 
 def config_of(shape: ModelShape) -> dict[str, Any]:
@@ -266,7 +267,6 @@ def request(**changed: Any) -> MemoryRequest:
         "gpu": gpu_named("h100"),
         "tp": 1,
         "traffic": TRAFFIC,
-        "chunk_tokens": 8192,
     }
     return MemoryRequest(**{**fields, **changed})
 
@@ -295,7 +295,7 @@ def test_nothing_is_given_away_twice() -> None:
 
 @pytest.mark.parametrize("state_tokens", [64, 1000, 4096, 32_768])
 def test_longer_states_move_memory_from_states_to_tokens(state_tokens: int) -> None:
-    traffic = Traffic(state_tokens=state_tokens, schema_tokens=512, running_requests=8)
+    traffic = replace(TRAFFIC, state_tokens=state_tokens)
     plan = plan_memory(request(traffic=traffic))
     ratio = plan_memory(request(traffic=traffic, pools=PoolArguments(mamba_full_memory_ratio=0.9)))
     assert plan.cached_states >= ratio.cached_states
@@ -312,11 +312,20 @@ def test_requests_are_halved_until_as_many_states_stay_cached() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("chunks", "uncapped", "cap_1", "cap_2"), [(0.5, 1, 1, 1), (1, 1, 1, 1), (2, 2, 2, 2), (3, 3, 2, 3), (5, 5, 2, 3)]
+)
+def test_states_kept_of_a_path(chunks: float, uncapped: int, cap_1: int, cap_2: int) -> None:
+    """As counted in an engine on the CPU platform, but for the cap of 2."""
+    traffic = replace(TRAFFIC, chunk_tokens=1024, state_tokens=int(chunks * 1024))
+    kept = [replace(traffic, states_cap=cap).states_per_path for cap in (None, 1, 2)]
+    assert kept == [uncapped, cap_1, cap_2]
+
+
 def test_states_at_each_chunk_end_cost_states() -> None:
-    long = Traffic(state_tokens=32_768, schema_tokens=512, running_requests=2)
-    every = Traffic(state_tokens=32_768, schema_tokens=512, running_requests=2, states_per_path=4)
-    one, four = plan_memory(request(traffic=long)), plan_memory(request(traffic=every))
-    assert one.cached_states > four.cached_states
+    capped = replace(TRAFFIC, state_tokens=32_768, running_requests=2)
+    two, four = (plan_memory(request(traffic=traffic)) for traffic in (capped, replace(capped, states_cap=None)))
+    assert two.cached_states > four.cached_states
     assert four.pools is not None
     assert four.pools.state_slots == 10 + 4 * four.cached_states
 
