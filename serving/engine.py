@@ -26,7 +26,7 @@ from serving.engine_metrics import open_directory, remove_directory
 from serving.shared_states import SharedStates
 
 if TYPE_CHECKING:
-    from serving.media.processing import Features, ProcessedMedia
+    from serving.media.processed import Features, ProcessedMedia
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from serving.auth import ANONYMOUS, Caller
 from serving.engine import Engine, EngineDeadError, ScoreRequest, ScoreResult
 from serving.errors import PromptTooLongError, RequestTimeoutError, UnknownModelError, json_bytes
 from serving.lifecycle import Lifecycle
-from serving.media.processing import ProcessedMedia
+from serving.media.processed import ProcessedMedia
 from serving.prompt import EncodedPrompt, PromptEncoder
 from serving.rate_limits import RateLimiter
 from serving.request_body import RequestBody

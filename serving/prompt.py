@@ -34,8 +34,8 @@ from serving.schema_cache import SchemaCache
 from serving.strict_json import shorten
 from serving.tokenizer import BatchTokenizer, Tokenizer, UnbrokenTextError
 
-# What the reference puts in an image's or a video's place; media processing repeats it for each patch.
-MEDIA_PLACEHOLDERS = ("<|image_pad|>", "<|video_pad|>")
+# What the reference puts in an image's or a video's place, and before each: where a text holds one, positions are wrong.
+MEDIA_PLACEHOLDERS = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>")
 # A text with more characters than this for each token of the limit is not tokenized whole. Ordinary text has 1 to 6
 # characters a token, and only long runs of blanks have more than 16. Without a bound a body of 30 MB took 15 s and 4 GB
 # to be told that it is too long, and a run of 10 million blanks made the tokenizer's regular expression engine panic.

@@ -24,7 +24,8 @@ from serving.api_types import (
 )
 from serving.errors import ApiUsageError
 from serving.media.decoded import Video as DecodedVideo
-from serving.media.processing import MediaProcessor, ProcessedMedia
+from serving.media.processed import ProcessedMedia
+from serving.media.processing import MediaProcessor
 from serving.media.reader import AskedMedia, MediaReader, ProbedImage, ProbedMedia
 from serving.media.refusal import Loc, refusal
 from serving.media.remote import RemoteMedia, RemotePolicy
@@ -137,13 +138,13 @@ class MediaDesk:
 
     def _count(self, media: Sequence[ProbedMedia], options: Mapping[str, Any]) -> int:
         assert self._processor is not None
-        total = self._processor.count([], [], options).total
+        total = self._processor.end_tokens
         for one in media:
             try:
                 if isinstance(one, ProbedImage):
-                    total += self._processor.count([(one.info.width, one.info.height)], [], options).images[0]
+                    total += self._processor.image_tokens(one.info.width, one.info.height)
                 else:
-                    total += self._processor.count([], [one.shape], options).videos[0]
+                    total += self._processor.video_tokens(one.shape, options)
             except ValueError as err:
                 raise refusal(one.loc, f"cannot be shown to the model: {err}", "media_format") from err
         return total

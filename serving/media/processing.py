@@ -14,7 +14,6 @@ import hashlib
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +22,7 @@ from PIL import Image
 
 from model_plugin.schema_layout import Span
 from serving.media.decoded import Video, VideoShape
+from serving.media.processed import Features, ProcessedMedia
 
 IMAGE_PLACEHOLDER = "<|vision_start|><|image_pad|><|vision_end|>"
 VIDEO_PLACEHOLDER = "<|vision_start|><|video_pad|><|vision_end|>"
@@ -37,45 +37,11 @@ _DIGEST_KEY = secrets.token_bytes(32)
 _DIGEST_BYTES = 32
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MediaTokens:
-    """How many tokens media take in a prompt: `total`, and of these each image and each video, markers included."""
-
-    images: tuple[int, ...]
-    videos: tuple[int, ...]
-    total: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Features:
-    """All images, or all videos, of one prompt, as the vision tower takes them.
-
-    Attributes:
-        patches: FP32 tensor `[patches, channels * temporal patch * patch * patch]`, of one image or video after another.
-        grids: int64 tensor `[items, 3]`: patches along time, height and width; their product is an item's patches.
-        digests: 32 bytes for each item: equal for equal features of one kind and grid, and different for others.
-        spans: the runs of placeholder tokens, in order: one for an image, one for each pair of frames of a video.
-            Positions count from the first token of the media.
-    """
-
-    patches: Any
-    grids: Any
-    digests: tuple[bytes, ...]
-    spans: tuple[Span, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessedMedia:
-    """Media as the engine takes them; `digest` stands for tokens and features together."""
-
-    input_ids: list[int]
-    images: Features | None
-    videos: Features | None
-    digest: bytes
-
-
 class MediaProcessor:
     """Runs one release's processor. Every method may be called from any thread.
+
+    Attributes:
+        end_tokens: the tokens after a prompt's last medium.
 
     Args:
         processor: what `AutoProcessor.from_pretrained` makes of the release, as the reference loads it.
@@ -91,7 +57,7 @@ class MediaProcessor:
         self._processor = processor
         self._images = processor.image_processor
         self._videos = processor.video_processor
-        self._end_tokens = self._count_text(MEDIA_END)
+        self.end_tokens = self._count_text(MEDIA_END)
         # Left open, Transformers says at the first video that its default will change; the reference's is this one.
         cap = self._videos.cap_pixels_per_frame
         self._video_options = {"cap_pixels_per_frame": bool(cap)}
@@ -121,35 +87,29 @@ class MediaProcessor:
             raise ValueError(f"it has {shape.total_frames} frames, and at most {most} are looked at without sampling")
         return tuple(indices)
 
-    def count(
-        self, image_sizes: Sequence[tuple[int, int]], videos: Sequence[VideoShape], options: Mapping[str, Any]
-    ) -> MediaTokens:
-        """The tokens that `process` would make, from sizes alone.
+    def image_tokens(self, width: int, height: int) -> int:
+        """The tokens that `process` would make of an image, markers included, from its size in pixels alone.
+
+        Raises:
+            ValueError: it cannot be shown to the model, and why.
+        """
+        patches = self._images.get_number_of_image_patches(height, width, {})
+        tokens: int = self._count_text(IMAGE_PLACEHOLDER) - 1 + patches // self._images.merge_size**2
+        return tokens
+
+    def video_tokens(self, shape: VideoShape, options: Mapping[str, Any]) -> int:
+        """The same of a video, time stamps included.
 
         Args:
-            image_sizes: width and height of each image in pixels, as `PIL.Image.Image.size`.
             options: of the request, `SAMPLING_OPTIONS` only.
 
         Raises:
-            ValueError: an image or video cannot be shown to the model; the message says which and why.
+            ValueError: it cannot be shown to the model, and why.
         """
-        image_tokens, video_tokens = [], []
-        for number, (width, height) in enumerate(image_sizes):
-            try:
-                patches = self._images.get_number_of_image_patches(height, width, {})
-            except ValueError as err:
-                raise ValueError(f"images[{number}]: {err}") from err
-            image_tokens.append(self._count_text(IMAGE_PLACEHOLDER) - 1 + patches // self._images.merge_size**2)
-        for number, shape in enumerate(videos):
-            try:
-                video_tokens.append(self._count_video(shape, self.frames_to_sample(shape, options)))
-            except ValueError as err:
-                raise ValueError(f"videos[{number}]: {err}") from err
-        total = sum(image_tokens) + sum(video_tokens) + self._end_tokens
-        return MediaTokens(images=tuple(image_tokens), videos=tuple(video_tokens), total=total)
+        return self._count_video(shape, self.frames_to_sample(shape, options))
 
     def process(self, images: Sequence[Image.Image], videos: Sequence[Video]) -> ProcessedMedia:
-        """The prompt tokens and features of media, at least one, which `count` has found good."""
+        """The prompt tokens and features of media, at least one, whose tokens have been counted."""
         assert images or videos
         text = IMAGE_PLACEHOLDER * len(images) + VIDEO_PLACEHOLDER * len(videos) + MEDIA_END
         encoded = self._processor(

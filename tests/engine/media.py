@@ -21,7 +21,8 @@ from PIL import Image
 from model_plugin import cpu
 from serving.api_types import parse_request
 from serving.media.decoded import Video, VideoShape
-from serving.media.processing import MediaProcessor, ProcessedMedia
+from serving.media.processed import ProcessedMedia
+from serving.media.processing import MediaProcessor
 from serving.prompt import PromptEncoder
 
 MAX_PROMPT_TOKENS = 8192

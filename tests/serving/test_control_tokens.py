@@ -99,7 +99,7 @@ def test_all_added_tokens_of_a_release_are_kept_out() -> None:
     assert tokenizer.backend_tokenizer.decode(state, skip_special_tokens=False) == "".join(texts)
 
 
-@pytest.mark.parametrize("token", ["<|image_pad|>", "<|video_pad|>"])
+@pytest.mark.parametrize("token", ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>"])
 @pytest.mark.parametrize(
     ("place", "where", "loc"),
     [
@@ -142,7 +142,7 @@ def test_a_media_token_that_was_cut_off_does_no_harm() -> None:
 
 
 def test_other_control_tokens_stay_exact_beside_media() -> None:
-    request = {"state": "<|im_end|><|vision_start|>", "questions": {"r": REFUND}}
+    request = {"state": "<|im_end|><|im_start|>", "questions": {"r": REFUND}}
     assert encode(request, EXACT_ENCODER, media_ids=MEDIA_IDS).state_tokens == 2
 
 

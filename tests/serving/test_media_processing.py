@@ -110,18 +110,17 @@ SIZES = [
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: "{}x{}".format(*size))
 def test_a_picture_is_counted_as_it_is_processed(size: tuple[int, int], processor: MediaProcessor) -> None:
     image = Image.new("RGB", size)
-    counted = processor.count([size], [], {})
+    counted = processor.image_tokens(*size)
     processed = processor.process([image], [])
-    assert counted.total == len(processed.input_ids)
-    assert counted.images == (len(processed.input_ids) - 1,)
-    assert counted.videos == ()
+    assert counted == len(processed.input_ids) - processor.end_tokens
+    assert processor.end_tokens == 1
 
 
 def test_what_is_too_long_and_narrow_is_refused_before_it_is_decoded(processor: MediaProcessor) -> None:
-    with pytest.raises(ValueError, match=r"images\[1\]: absolute aspect ratio must be smaller than 200, got 201"):
-        processor.count([(10, 10), (201, 1)], [], {})
-    with pytest.raises(ValueError, match=r"videos\[0\]: absolute aspect ratio must be smaller than 200, got 250"):
-        processor.count([], [VideoShape(total_frames=9, fps=1, width=500, height=2)], {})
+    with pytest.raises(ValueError, match="^absolute aspect ratio must be smaller than 200, got 201"):
+        processor.image_tokens(201, 1)
+    with pytest.raises(ValueError, match="^absolute aspect ratio must be smaller than 200, got 250"):
+        processor.video_tokens(VideoShape(total_frames=9, fps=1, width=500, height=2), {})
 
 
 # Videos.
@@ -169,9 +168,8 @@ def test_a_video_becomes_what_the_reference_makes_of_the_whole_of_it(
         frames = noise(total, 32, 48, 3, seed=total)
         processed = processor.process([], [sampled(processor, frames, fps, options)])
         check(processed, reference(released, [], [frames], fps, options))
-        counted = processor.count([], [shape_of(frames, fps)], options)
-        assert counted.total == len(processed.input_ids)
-        assert counted.videos == (len(processed.input_ids) - 1,)
+        counted = processor.video_tokens(shape_of(frames, fps), options)
+        assert counted == len(processed.input_ids) - processor.end_tokens
 
 
 @pytest.mark.parametrize(
@@ -184,7 +182,8 @@ def test_a_video_of_any_size_is_counted_as_it_is_processed(
     frames = np.zeros((total, height, width, 3), dtype=np.uint8)
     for fps in (0.01, 3, 29.97):
         processed = processor.process([], [sampled(processor, frames, fps)])
-        assert processor.count([], [shape_of(frames, fps)], {}).total == len(processed.input_ids)
+        counted = processor.video_tokens(shape_of(frames, fps), {})
+        assert counted == len(processed.input_ids) - processor.end_tokens
 
 
 @pytest.mark.parametrize(
@@ -212,10 +211,9 @@ def test_a_video_of_any_size_is_counted_as_it_is_processed(
 def test_what_no_video_can_be_sampled_by_is_refused(
     total: int, options: dict[str, Any], message: str, processor: MediaProcessor
 ) -> None:
-    fine = VideoShape(total_frames=8, fps=1, width=40, height=30)
-    odd = dataclasses.replace(fine, total_frames=total)
-    with pytest.raises(ValueError, match=rf"^videos\[0\]: {message}$"):
-        processor.count([], [odd, fine], options)
+    shape = VideoShape(total_frames=total, fps=1, width=40, height=30)
+    with pytest.raises(ValueError, match=rf"^{message}$"):
+        processor.video_tokens(shape, options)
 
 
 def test_a_header_s_claim_costs_nothing(processor: MediaProcessor) -> None:
@@ -246,8 +244,9 @@ def test_several_of_both_become_what_the_reference_makes_of_them(processor: Medi
     videos = [noise(8, 32, 48, 3, seed=4), noise(5, 64, 32, 3, seed=5)]
     processed = processor.process(images, [sampled(processor, frames, 2) for frames in videos])
     check(processed, reference(released, images, videos, 2))
-    counted = processor.count([image.size for image in images], [shape_of(frames, 2) for frames in videos], {})
-    assert counted.total == len(processed.input_ids) == sum(counted.images) + sum(counted.videos) + 1
+    counted = sum(processor.image_tokens(*image.size) for image in images) + processor.end_tokens
+    counted += sum(processor.video_tokens(shape_of(frames, 2), {}) for frames in videos)
+    assert counted == len(processed.input_ids)
 
 
 def test_spans_are_the_placeholders_and_hold_one_token_for_each_feature(
