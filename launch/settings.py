@@ -16,6 +16,7 @@ from serving.media.limits import MediaLimits
 from serving.settings import ServingSettings
 
 Dtype = Literal["bfloat16", "float32"]
+LogFormat = Literal["console", "json"]
 # The files of `profiles/`, and two ways to name none of them.
 ProfileChoice = Literal["none", "auto", "throughput", "latency", "long-context"]
 DtypeChoice = Literal["auto", "bfloat16", "float32"]
@@ -145,6 +146,23 @@ class UpSettings:
         "N",
         "longest prompt answered, in tokens; a longer one gets 413",
         "65536, or the checkpoint's context if that is shorter",
+    )
+    metrics_port: int | None = _setting(
+        None,
+        _whole_number(0, 65535),
+        "P",
+        "TCP port of the metrics page, on the same address, without keys; 0 picks a free one",
+        "none: /metrics on the server's own port",
+    )
+    log_format: LogFormat = _setting(
+        "console", _one_of(get_args(LogFormat)), "|".join(get_args(LogFormat)), "form of log lines"
+    )
+    otlp_endpoint: str | None = _setting(
+        None,
+        _text,
+        "URL",
+        "OTLP/HTTP collector for traces, such as http://127.0.0.1:4318; the standard OTEL_* variables count too",
+        "none: no traces",
     )
     # Settings of the front by name, those that were given, and `media`.
     front: Mapping[str, Any] = field(default_factory=lambda: {"media": MediaLimits()})

@@ -1,8 +1,8 @@
 """`clef-serve up`, step by step: device, checkpoint, port, engine, front. What is heavy is imported when needed."""
 
+import contextlib
 import ipaddress
 import json
-import logging
 import os
 import shlex
 import sys
@@ -188,24 +188,44 @@ def _run(
     revision: str | None,
 ) -> int:
     from launch.server import Server, end_children
+    from serving import request_log
     from serving.app import create_app
     from serving.lifecycle import Lifecycle
+    from serving.metrics import Metrics, MetricsServer
     from serving.settings import ServingSettings
+    from serving.tracing import tracing_to_collector
 
-    _configure_logging()
+    request_log.configure(settings.log_format)
     server = Server(address, on_ready=lambda: print(ready_message(address.url, name), flush=True))
+    metrics = Metrics(served_model_name=name, revision=revision)
+    metrics.add_engine(engine.metrics_directory)
 
     async def bind_engine(lifecycle: Lifecycle) -> None:
         await engine.attach(lifecycle.fail)
         # SGLang has put handlers of its own on the loop by now; these replace them.
         server.take_signals(lifecycle)
 
-    try:
+    with contextlib.ExitStack() as closing:
+        closing.callback(end_children)
+        closing.callback(engine.close)
+        try:
+            tracing = tracing_to_collector(settings.otlp_endpoint, os.environ, served_model_name=name)
+            if settings.metrics_port is not None:
+                page = MetricsServer(metrics, host=settings.host, port=settings.metrics_port)
+                closing.callback(page.close)
+                say(f"metrics on port {page.port}")
+        except ValueError as err:
+            raise UsageError(str(err)) from err
+        if tracing is not None:
+            closing.callback(tracing.close)
         app = create_app(
             engine=engine,
             tokenizer=engine.tokenizer,
             processor=engine.processor,
             keys=keys,
+            metrics=metrics,
+            metrics_route=settings.metrics_port is None,
+            tracing=tracing,
             settings=ServingSettings(
                 served_model_name=name,
                 max_prompt_tokens=engine.max_prompt_tokens,
@@ -216,9 +236,6 @@ def _run(
             on_fatal=server.die,
         )
         server.run(app)
-    finally:
-        engine.close()
-        end_children()
     if server.fatal is None:
         say("stopped")
         return 0
@@ -234,14 +251,3 @@ def ready_message(url: str, name: str) -> str:
     body = json.dumps({"model": name, "state": EXAMPLE_STATE, "questions": EXAMPLE_QUESTIONS})
     command = f"curl -s {url}/v1/systemone -H 'content-type: application/json' -d {shlex.quote(body)}"
     return f"\nclef-serve is ready at {url}\n\nTry it:\n{command}\n"
-
-
-def _configure_logging() -> None:
-    """Our own log lines and uvicorn's warnings go to stderr; SGLang has set the root logger to its own level by now."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    for logger_name, level in (("clef_serving", logging.INFO), ("uvicorn", logging.WARNING)):
-        logger = logging.getLogger(logger_name)
-        logger.handlers[:] = [handler]
-        logger.setLevel(level)
-        logger.propagate = False

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from datetime import time as time_of_day
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -35,6 +36,7 @@ from serving.errors import (
 )
 from serving.front import Front
 from serving.lifecycle import Lifecycle
+from serving.metrics import Metrics, metrics_response
 from serving.openapi import document
 from serving.request_body import BodyLimits, RequestBody, read_body
 from serving.request_frame import RequestFrame
@@ -42,6 +44,7 @@ from serving.request_record import RequestRecord
 from serving.settings import ServingSettings
 from serving.strict_json import shorten
 from serving.tokenizer import Tokenizer
+from serving.tracing import Tracing
 from serving.workers_ai import workers_ai_router
 
 logger = logging.getLogger("clef_serving")
@@ -73,6 +76,9 @@ def create_app(
     on_fatal: Callable[[str], None] | None = None,
     processor: Any = None,
     keys: KeyRing | None = None,
+    metrics: Metrics | None = None,
+    metrics_route: bool = True,
+    tracing: Tracing | None = None,
 ) -> FastAPI:
     """The ASGI application. Its lifespan warms the engine up in the background; /readyz tells when that is done.
 
@@ -87,6 +93,9 @@ def create_app(
         on_fatal: called once, in the event loop, when the engine is found dead or the warm-up failed.
         processor: the release's, a Transformers processor; without one, media are refused.
         keys: who may ask; without it, anyone.
+        metrics: where requests are counted.
+        metrics_route: whether the figures are shown at /metrics.
+        tracing: where spans go.
 
     Raises:
         ValueError: the tokenizer cannot be used.
@@ -118,7 +127,11 @@ def create_app(
     app = FastAPI(title="clef-serving", version="0.1.0", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
     app.state.lifecycle = lifecycle
-    app.add_middleware(RequestFrame)
+    app.add_middleware(RequestFrame, metrics=metrics, tracing=tracing)
+    if metrics is not None:
+        front.show_in(metrics)
+        if metrics_route:
+            app.add_route("/metrics", partial(metrics_response, metrics))
     for raised in (RequestError, EngineError):
         app.add_exception_handler(raised, _on_error)
     app.add_exception_handler(HTTPException, _on_http_error)

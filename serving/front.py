@@ -28,6 +28,7 @@ from serving.engine import Engine, EngineDeadError, ScoreRequest, ScoreResult
 from serving.errors import PromptTooLongError, RequestTimeoutError, UnknownModelError, json_bytes
 from serving.lifecycle import Lifecycle
 from serving.media.processed import ProcessedMedia
+from serving.metrics import Metrics
 from serving.prompt import EncodedPrompt, PromptEncoder
 from serving.rate_limits import RateLimiter
 from serving.request_body import RequestBody
@@ -86,6 +87,10 @@ class Front:
         """End the threads. Requests that were not encoded yet are cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         await self._media.aclose()
+
+    def show_in(self, metrics: Metrics) -> None:
+        """Let these figures show what is here now."""
+        metrics.watch(admission=self._admission, schema_cache=self._encoder.schema_cache, lifecycle=self._lifecycle)
 
     @contextlib.contextmanager
     def room(self, caller: Caller) -> Iterator[None]:

@@ -91,6 +91,10 @@ class PromptEncoder:
         cache_tokens: how many tokens of encoded schemas to keep.
         exact_control_tokens: let the text of a control token in a request become that token, as the reference does.
 
+    Attributes:
+        fixed_tokens: the tokens around state and schema.
+        schema_cache: the encoded schemas that are kept.
+
     Raises:
         ValueError: the tokenizer cannot be used.
     """
@@ -106,7 +110,7 @@ class PromptEncoder:
     ) -> None:
         self._tokenize = BatchTokenizer(tokenizer, exact=exact_control_tokens)
         self._max_prompt_tokens = max_prompt_tokens
-        self._cache: SchemaCache[_Schema] = SchemaCache(max_entries=cache_entries, max_tokens=cache_tokens)
+        self.schema_cache: SchemaCache[_Schema] = SchemaCache(max_entries=cache_entries, max_tokens=cache_tokens)
         constants = [PREFIX, SUFFIX, SCHEMA_START, OPTIONS_START, OPTION_END, FIELD_END, *OPTION_STARTS]
         self._constants = self._tokenize.own(constants)
         self.fixed_tokens = len(self._constants[PREFIX]) + len(self._constants[SUFFIX])
@@ -192,7 +196,7 @@ class PromptEncoder:
     ) -> EncodedPrompt:
         named = neutral(questions) if neutral_ids else questions
         key = schema_key(named)
-        known = self._cache.get(key)
+        known = self.schema_cache.get(key)
         pieces: list[QuestionTexts] = []
         if known is None:
             pieces = list(map(question_texts, count(1), questions, named, named.values()))
@@ -211,7 +215,7 @@ class PromptEncoder:
         if media_ids and self._media_token_ids:
             self._refuse_media_tokens(state_ids, schema, questions)
         if known is None:
-            self._cache.put(key, schema, tokens=len(schema.ids))
+            self.schema_cache.put(key, schema, tokens=len(schema.ids))
         prefix = self._constants[PREFIX]
         offset = len(prefix) + len(media_ids) + len(state_ids)
         return EncodedPrompt(

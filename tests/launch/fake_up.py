@@ -9,8 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import serving.engine
@@ -65,7 +67,9 @@ class FakeSGLangEngine(FakeEngine):
 
     child: Any = None
     tokenizer: Any = None
+    processor: Any = None
     max_prompt_tokens: int = 0
+    metrics_directory = Path(tempfile.gettempdir())
 
 
 if __name__ == "__main__":

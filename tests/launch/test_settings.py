@@ -25,6 +25,9 @@ GIVEN = {
     "max_prompt_tokens": "1024",
     "insecure": "true",
     "api_keys": "keys.toml",
+    "metrics_port": "9001",
+    "log_format": "json",
+    "otlp_endpoint": "http://127.0.0.1:4318",
 }
 FRONT = {
     "confidence": "reference",
@@ -36,7 +39,7 @@ FRONT = {
     "max_aspect_ratio": "1.5",
 }
 PARSED = UpSettings(
-    **{**GIVEN, "port": 9000, "max_prompt_tokens": 1024, "insecure": True},  # type: ignore[arg-type]
+    **{**GIVEN, "port": 9000, "max_prompt_tokens": 1024, "insecure": True, "metrics_port": 9001},  # type: ignore[arg-type]
     front={
         "confidence": "reference",
         "exact_control_tokens": True,
@@ -94,6 +97,8 @@ def test_the_command_line_wins_over_the_environment(name: str) -> None:
         "port": "1",
         "max_prompt_tokens": "1",
         "insecure": "false",
+        "metrics_port": "1",
+        "log_format": "console",
         "confidence": "typesafe",
         "exact_control_tokens": "false",
         "max_questions": "1",

@@ -332,7 +332,7 @@ async def test_a_bug_is_a_500_in_json_with_an_id(caplog: pytest.LogCaptureFixtur
         response = await client.post("/v1/systemone", json=REQUEST)
     assert response.status_code == 500
     assert response.json() == error("internal_error", "this server failed; its log has the request id")
-    assert f"request_id={response.headers['x-typesafe-request-id']} failed" in caplog.text
+    assert f"request failed request_id={response.headers['x-typesafe-request-id']} error=KeyError" in caplog.text
     assert "KeyError" in caplog.text
 
 
@@ -345,10 +345,11 @@ async def test_one_log_line_a_request_without_its_text(caplog: pytest.LogCapture
     lines = [record for record in caplog.records if record.name == "clef_serving.requests"]
     texts = [record.getMessage() for record in lines]
     assert len(lines) == 3
-    assert f"request_id={good.headers['x-typesafe-request-id']} method=POST path='/v1/systemone' status=200" in texts[0]
-    assert "outcome=ok questions=1xnoul+1xchoice+1xscore state_tokens=72 schema_tokens=671 ms=" in texts[0]
-    assert f"request_id={bad.headers['x-typesafe-request-id']} method=POST path='/v1/systemone' status=422" in texts[1]
-    assert "outcome=validation_error questions=- state_tokens=- schema_tokens=-" in texts[1]
+    assert f"request_id={good.headers['x-typesafe-request-id']} method=POST route=/v1/systemone status=200" in texts[0]
+    assert "outcome=ok questions=1xnoul+1xchoice+1xscore options=2xnoul+2xchoice+2xscore" in texts[0]
+    assert "state_tokens=72 schema_tokens=671" in texts[0]
+    assert f"request_id={bad.headers['x-typesafe-request-id']} method=POST route=/v1/systemone status=422" in texts[1]
+    assert "outcome=validation_error encode_ms=" in texts[1]
     assert [record.levelno for record in lines] == [logging.INFO, logging.INFO, logging.DEBUG]
     assert not any("Lindqvist" in text or "Billing" in text or "refund" in text for text in texts)
 
