@@ -18,7 +18,7 @@ from serving.request_frame import REQUEST_ID_HEADER
 DESCRIPTION = """A Clef decision model answers typed questions about a state: `noul` (yes or no), `choice` and `score`.
 
 Every response is JSON and carries `x-typesafe-request-id`. A path or a method that is not described here is answered with
-404 or 405 and an `ErrorBody`."""
+404 or 405 and an `ErrorBody`; `/metrics`, where the operator shows it here, is a page for Prometheus."""
 KEY = "key"
 
 # The routes that answer questions, which share body, headers and keys.
@@ -224,6 +224,7 @@ def _body() -> dict[str, Any]:
         "properties": {REQUEST_PART: request},
         "required": [REQUEST_PART],
         "additionalProperties": file,
+        "propertyNames": {"minLength": 1},
     }
     return {
         "description": "JSON in UTF-8, also as `application/*+json` or without a content-type. In a multipart body every part "

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 from serving.api_types import SystemOneResponse
 from serving.engine import EngineError
 from serving.errors import Fault, RequestError, UnknownModelError, json_bytes
+from serving.request_log import log_failure
 from serving.settings import CLOUDFLARE_PREFIX
 from serving.strict_json import shorten
 
@@ -108,7 +109,7 @@ def workers_ai_router(
 
     Args:
         answer: the handler of POST /v1/systemone, authentication included.
-        on_error: what the app answers to a `RequestError` or an `EngineError`, in the form of /v1/systemone.
+        on_error: what the app answers to an error, in the form of /v1/systemone.
         model_names: what may follow `@cf/cloudflare/` in the path.
     """
     router = APIRouter()
@@ -137,6 +138,9 @@ def workers_ai_router(
                 )
             answered = await answer(request)
         except (RequestError, EngineError) as err:
+            answered = on_error(request, err)
+        except Exception as err:  # noqa: BLE001 - whoever is further out knows nothing of Cloudflare's form
+            log_failure(request.state.record, err)
             answered = on_error(request, err)
         return enveloped(answered)
 

@@ -137,7 +137,7 @@ RAISED = [
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("path", ASKED)
-@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", [*RAISED, ValueError("ours")], ids=lambda error: type(error).__name__)
 async def test_every_error_is_documented(documented: Documented, path: str, error: Exception) -> None:
     engine = RefusingEngine()
     async with client_of(make_app(engine)) as client:

@@ -48,7 +48,12 @@ REFUSALS: list[tuple[Exception, int, int, dict[str, str]]] = [
         3007,
         {"retry-after": "3", "retry-after-ms": "3000"},
     ),
-    (errors.NotServingError("starting"), 503, 3040, {"retry-after": "1", "retry-after-ms": "1000"}),
+    (
+        errors.NotServingError("starting"),
+        503,
+        3040,
+        {"retry-after": "1", "retry-after-ms": "1000", "connection": "close"},
+    ),
     (errors.ClientClosedError("left"), 499, 3008, {}),
 ]
 
