@@ -46,6 +46,7 @@ IMAGES, REMOTE = "tests/serving/test_media_images.py::", "tests/serving/test_med
 PROCESSING, METRICS = "tests/serving/test_media_processing.py::", "tests/serving/test_metrics.py::"
 SDK, ADMISSION = "tests/clients/test_typesafe_sdk_errors.py::", "tests/serving/test_admission.py::"
 ENGINE, CHUNKS = "tests/engine/test_default.py::", "tests/engine/test_chunks.py::"
+SERVICE = "tests/engine/test_service.py::"
 SMALL_POOLS, MEDIA = "tests/engine/test_small_pools.py::", "tests/engine/test_media.py::"
 TENSOR_PARALLEL, HOOKS = "tests/engine/test_tensor_parallel.py::", "tests/model_plugin/test_hook_functions.py::"
 UP, UP_ENGINE = "tests/launch/test_up.py::", "tests/launch/test_up_engine.py::"
@@ -65,11 +66,15 @@ TESTS: dict[str, tuple[str, ...]] = {
         BODY + "test_others_get_their_turn_while_a_body_is_decoded",
     ),
     "enc-004": ("tests/serving/test_content_encoding.py::test_a_body_cut_short_is_broken_wherever_it_is_cut",),
+    "asset-004": (SERVICE + "test_assets_of_typesafe_s_sdk", "tests/clients/test_typesafe_sdk.py::test_assets"),
     "inj-002": (CONTROL + "test_only_the_prompt_s_own_texts_hold_control_tokens",),
     "inj-003": (CONTROL + "test_beside_media_an_exact_media_token_is_refused",),
     "inj-004": (CONTROL + "test_every_text_is_read_as_it_was_sent",),
     "inj-005": (CONTROL + "test_forged_schema_text_in_the_state_moves_no_span",),
-    "len-001": (CONDITIONS + "test_len_001_a_state_is_cut_where_that_is_asked_for_and_said_how_far",),
+    "len-001": (
+        CONDITIONS + "test_len_001_a_state_is_cut_where_that_is_asked_for_and_said_how_far",
+        SERVICE + "test_a_state_that_is_cut",
+    ),
     "len-003": (
         CONDITIONS + "test_len_003_the_limit_is_exact",
         ENGINE + "test_the_longest_prompt_is_answered_and_one_token_more_is_refused",
@@ -83,7 +88,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         BODY + "test_a_body_over_the_limit_is_read_no_further",
         BODY + "test_limits_are_exact",
     ),
-    "img-001": (CONDITIONS + "test_img_001_equal_pixels_are_equally_many_tokens_in_every_format",),
+    "img-001": (
+        CONDITIONS + "test_img_001_equal_pixels_are_equally_many_tokens_in_every_format",
+        SERVICE + "test_an_image_in_each_format",
+    ),
     "img-002": (IMAGES + "test_animations_are_refused",),
     "img-004": (
         IMAGES + "test_bombs_take_no_memory_of_the_process",
@@ -103,7 +111,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         IMAGES + "test_limits_name_themselves_and_the_value",
     ),
     "img-009": (CONDITIONS + "test_img_009_exif_orientation",),
-    "vid-001": (PROCESSING + "test_time_stamps_count_in_the_whole_video",),
+    "vid-001": (
+        PROCESSING + "test_time_stamps_count_in_the_whole_video",
+        SERVICE + "test_a_list_of_frames",
+    ),
     "num-001": (CASES + "test_num_001",),
     "num-002": (CASES + "test_num_002", CASES + "test_num_002_score"),
     "num-007": (
@@ -150,6 +161,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         CONDITIONS + "test_ops_009_without_a_known_key",
         CONDITIONS + "test_ops_009_with_a_known_key",
         SERVER + "test_jevcompat_with_keys",
+        SERVICE + "test_without_a_key_nothing_is_answered",
     ),
     "ops-010": (
         METRICS + "test_counters_after_known_requests",
@@ -175,6 +187,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/engine/test_sglang_serve.py::test_images_that_begin_alike_are_different_images",
         PROCESSING + "test_different_pictures_have_different_digests",
         CONDITIONS + "test_img_009_exif_orientation",
+        SERVICE + "test_other_pixels_share_nothing",
     ),
     "cache-009": (
         ENGINE + "test_a_key_that_changes_with_every_request_ends_the_shared_prefix_where_it_stands",
@@ -183,6 +196,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "cache-010": (
         ENGINE + "test_equal_states_under_different_salts_share_nothing",
         APP + "test_the_engine_is_told_where_the_state_ends_and_whose_it_is",
+        SERVICE + "test_tenants_share_nothing_and_the_keys_of_one_share_all",
     ),
     "cache-011": (
         CHUNKS + "test_a_record_is_answered_as_by_the_reference_and_again",

@@ -308,7 +308,7 @@ VIDEOS = (
         "vid-001/one-frame",
         body({"r": REFUND}, videos=[{"frames": [data_url(SMALL)], "fps": 1}]),
         ["videos", 0],
-        "videos.0 cannot be shown to the model: videos[0]: 1 frame of it would be looked at, and a video needs at least 2",
+        "videos.0 cannot be shown to the model: 1 frame of it would be looked at, and a video needs at least 2",
         "media_format",
     ),
 )
