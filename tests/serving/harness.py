@@ -26,6 +26,7 @@ from serving.app import create_app
 from serving.auth import KeyRing
 from serving.engine import Engine
 from serving.fake_engine import fake_logit
+from serving.metrics import Metrics
 from serving.prompt import PromptEncoder
 from serving.settings import ServingSettings
 
@@ -65,11 +66,24 @@ def encoder(tokenizer: Any = None, **changes: Any) -> PromptEncoder:
 
 
 def make_app(
-    engine: Engine, *, tokenizer: Any = None, processor: Any = None, keys: KeyRing | None = None, **changes: Any
+    engine: Engine,
+    *,
+    tokenizer: Any = None,
+    processor: Any = None,
+    keys: KeyRing | None = None,
+    metrics: Metrics | None = None,
+    **changes: Any,
 ) -> FastAPI:
-    """The app; with a processor it serves media, and that one's tokenizer is the default."""
+    """The app; with a processor it serves media, and that one's tokenizer is the default. Changes are of the settings."""
     tokenizer = tokenizer or (processor.tokenizer if processor is not None else tiny_tokenizer())
-    return create_app(engine=engine, tokenizer=tokenizer, processor=processor, keys=keys, settings=settings(**changes))
+    return create_app(
+        engine=engine,
+        tokenizer=tokenizer,
+        processor=processor,
+        keys=keys,
+        metrics=metrics,
+        settings=settings(**changes),
+    )
 
 
 def key_ring(file: Path, keys: Mapping[str, str]) -> KeyRing:

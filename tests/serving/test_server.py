@@ -13,9 +13,11 @@ import jevcompat.runner
 import pytest
 
 from serving.fake_engine import FakeEngine
+from serving.metrics import Metrics
 from tests.cases.case import Case
 from tests.cases.checks import check_outcome
 from tests.cases.table import CASES, CASES_WITH_VISION, CASES_WITHOUT_VISION
+from tests.serving.exposition import series
 from tests.serving.harness import (
     SERVED_NAME,
     demo_processor,
@@ -25,6 +27,7 @@ from tests.serving.harness import (
     running_server,
     same,
 )
+from tests.serving.observed import new_metrics
 
 STATE = {"ticket": "The parcel arrived broken.", "customer": "Vermeer Tools"}
 QUESTIONS: dict[str, Any] = {
@@ -40,8 +43,13 @@ def engine() -> FakeEngine:
 
 
 @pytest.fixture(scope="module")
-def url(engine: FakeEngine) -> Iterator[str]:
-    with running_server(make_app(engine, max_body_bytes=2**20)) as url:
+def metrics() -> Metrics:
+    return new_metrics()
+
+
+@pytest.fixture(scope="module")
+def url(engine: FakeEngine, metrics: Metrics) -> Iterator[str]:
+    with running_server(make_app(engine, metrics=metrics, max_body_bytes=2**20)) as url:
         yield url
 
 
@@ -111,7 +119,14 @@ def wait_until(condition: Any) -> None:
         time.sleep(0.01)
 
 
-def test_a_client_that_leaves_frees_its_place(url: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_leaves_frees_its_place(
+    url: str, engine: FakeEngine, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    def counted() -> float:
+        labels = {"route": "/v1/systemone", "status": "499", "outcome": "client_closed"}
+        return series(metrics.page("")[0]).get(("clef_requests_total", frozenset(labels.items())), 0)
+
+    counted_before = counted()
     caplog.set_level("INFO", logger="clef_serving")
     engine.delay_s = 60
     host, port = url.removeprefix("http://").split(":")
@@ -128,6 +143,7 @@ def test_a_client_that_leaves_frees_its_place(url: str, engine: FakeEngine, capl
     assert len(engine.aborted) - aborted_before == 20
     wait_until(lambda: sum("outcome=client_closed" in record.getMessage() for record in caplog.records) == 20)
     assert all(record.levelname == "INFO" for record in caplog.records)
+    assert counted() - counted_before == 20
     engine.delay_s = 0
     assert httpx.post(f"{url}/v1/systemone", content=body).status_code == 200
 
