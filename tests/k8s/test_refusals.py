@@ -17,7 +17,18 @@ from tests.k8s.variants import PER_REPLICA
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 # Settings that the chart sets itself, from values of their own.
-OWN = {"model", "revision", "device", "profile", "host", "port", "insecure", "api-keys", "served-model-name"}
+OWN = {
+    "model",
+    "revision",
+    "device",
+    "profile",
+    "host",
+    "port",
+    "metrics-port",
+    "insecure",
+    "api-keys",
+    "served-model-name",
+}
 # What Kubernetes defines is Kubernetes' to check; other keys a user names freely.
 OPEN = {"affinity", "commonLabels", "settings", "nodeSelector", "podAnnotations", "podLabels"}
 

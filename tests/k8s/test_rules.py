@@ -168,10 +168,12 @@ def test_our_pods_run_on_the_named_gpus_only(helm: Helm) -> None:
 def test_presets_name_their_gpu_as_the_cluster_labels_it_and_hold_the_model(path: Any) -> None:
     """GPU feature discovery labels a node with nvidia-smi's name, spaces as dashes."""
     model, gpu = path.stem.rsplit("-", 1)
-    known = tomllib.loads((ROOT / "launch" / "gpus.toml").read_text(encoding="utf-8"))[gpu]
-    models = tomllib.loads((ROOT / "launch" / "models.toml").read_text(encoding="utf-8"))
+    (gpus, models) = (
+        tomllib.loads(next((ROOT / "launch").rglob(name)).read_text(encoding="utf-8"))
+        for name in ("gpus.toml", "models.toml")
+    )
     values = preset(path)
-    assert values["gpu"]["products"] == [name.replace(" ", "-") for name in known["smi_names"]]
+    assert values["gpu"]["products"] == [name.replace(" ", "-") for name in gpus[gpu]["smi_names"]]
     assert values["model"] == {"repository": models[model]["repository"], "profile": "throughput"}
     gigabytes = {"clef-flash": 18.8, "clef": 55}[model]
     assert int(values["modelCache"]["size"].removesuffix("Gi")) * 1.0737 > 2 * gigabytes
@@ -298,7 +300,7 @@ def test_an_update_waits_for_no_volume_and_no_gpu_that_the_old_replica_holds(
 @variants
 def test_probes(objects: list[Object]) -> None:
     container = engine_container(objects)
-    assert container["ports"] == [{"name": "http", "containerPort": 8000, "protocol": "TCP"}]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {"http": 8000, "metrics": 9100}
     paths = {probe: container[probe]["httpGet"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert paths == {
         "startupProbe": {"path": "/readyz", "port": "http"},
@@ -363,6 +365,7 @@ def test_the_service_leads_to_the_router_where_there_is_one_else_to_the_engines(
     assert (port["port"], port["targetPort"]) == (80, "http")
     headless = pick(objects, "Service", f"{NAME}-engine")
     assert headless["spec"]["clusterIP"] == "None"
+    assert [port["name"] for port in headless["spec"]["ports"]] == ["http", "metrics"]
     assert selects(headless["spec"]["selector"], objects) == {f"{engine(objects)['kind']} {NAME}-engine"}
 
 
@@ -372,7 +375,9 @@ def test_the_engine_reaches_nothing_and_is_reached_from_its_namespace(helm: Helm
     assert selects(policy["podSelector"]["matchLabels"], objects) == {f"Deployment {NAME}-engine"}
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert policy["egress"] == []
-    assert policy["ingress"] == [{"ports": [{"port": "http", "protocol": "TCP"}], "from": [{"podSelector": {}}]}]
+    assert policy["ingress"] == [
+        {"ports": [{"port": port, "protocol": "TCP"}], "from": [{"podSelector": {}}]} for port in ("http", "metrics")
+    ]
 
 
 def test_the_download_reaches_the_hub_and_names_alone(helm: Helm) -> None:
@@ -392,16 +397,16 @@ def test_an_engine_that_downloads_itself_reaches_the_hub_too(helm: Helm) -> None
 
 def test_named_peers_may_ask_and_helms_test_still_may(helm: Helm) -> None:
     objects = helm.objects(VARIANTS["http-route"])
-    (rule,) = pick(objects, "NetworkPolicy", f"{NAME}-engine")["spec"]["ingress"]
-    asker, test, metrics = rule["from"]
-    assert asker == metrics == PEER
+    asking, reading = pick(objects, "NetworkPolicy", f"{NAME}-engine")["spec"]["ingress"]
+    asker, test = asking["from"]
+    assert [asker] == reading["from"] == [PEER]
     assert selects(test["podSelector"]["matchLabels"], objects) == {f"Pod {NAME}-test"}
 
 
 def test_behind_a_router_only_the_router_asks_the_engines(helm: Helm) -> None:
     objects = helm.objects(VARIANTS["router"])
-    (rule,) = pick(objects, "NetworkPolicy", f"{NAME}-engine")["spec"]["ingress"]
-    (asker,) = rule["from"]
+    asking, _ = pick(objects, "NetworkPolicy", f"{NAME}-engine")["spec"]["ingress"]
+    (asker,) = asking["from"]
     assert selects(asker["podSelector"]["matchLabels"], objects) == {f"Deployment {NAME}-router"}
 
 
@@ -447,9 +452,10 @@ def test_settings_and_engine_arguments_reach_the_server_as_written(helm: Helm) -
         "media-hosts": "img.example,video.example",
     }
     arguments = engine_container(helm.objects({"settings": settings, "engineArgs": ["--log-level", "info"]}))["args"]
-    assert arguments[-9:] == [
+    assert arguments[-10:] == [
         "--confidence=reference",
         "--exact-control-tokens=true",
+        "--log-format=json",
         "--max-aspect-ratio=2.5",
         "--max-prompt-tokens=32768",
         "--max-waiting-tokens=12000000",
@@ -467,7 +473,7 @@ def test_the_server_takes_its_arguments(objects: list[Object]) -> None:
     own, engine_arguments = cli.split_arguments(engine_container(objects)["args"])
     given = vars(cli._parser().parse_args(["up", *own]))
     resolved = settings.resolve(given, {}, engine_arguments)
-    assert (resolved.host, resolved.port, resolved.revision) == ("0.0.0.0", 8000, REVISION)
+    assert (resolved.host, resolved.port, resolved.metrics_port) == ("0.0.0.0", 8000, 9100)
 
 
 @variants

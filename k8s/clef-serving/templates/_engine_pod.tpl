@@ -70,6 +70,8 @@ spec:
         - --profile={{ .Values.model.profile }}
         - --host=0.0.0.0
         - --port=8000
+        # Apart from the API, so that who may ask need not see what others asked.
+        - --metrics-port=9100
         {{- if .Values.apiKeys.insecure }}
         - --insecure=true
         {{- else }}
@@ -94,6 +96,7 @@ spec:
         {{- end }}
       ports:
         - {name: http, containerPort: 8000, protocol: TCP}
+        - {name: metrics, containerPort: 9100, protocol: TCP}
       startupProbe:
         httpGet: {path: /readyz, port: http}
         periodSeconds: 10
