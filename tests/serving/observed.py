@@ -3,13 +3,12 @@
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.middleware import Middleware
 
+from serving.app import create_app
 from serving.engine import Engine
 from serving.metrics import Metrics
-from serving.request_frame import RequestFrame
 from serving.tracing import Tracing
-from tests.serving.harness import SERVED_NAME, make_app
+from tests.serving.harness import SERVED_NAME, settings, tiny_tokenizer
 
 # Words that must be in no log line, metric or span.
 SECRETS = ("Lindqvist", "refund", "Billing", "arrived", "sk-clef-secret", "account-4711")
@@ -28,11 +27,16 @@ RUN_PATH = "/client/v4/accounts/account-4711/ai/run/@cf/cloudflare/clef"
 
 
 def observed_app(
-    engine: Engine, *, metrics: Metrics | None = None, tracing: Tracing | None = None, **settings: Any
+    engine: Engine, *, metrics: Metrics | None = None, tracing: Tracing | None = None, metrics_route: bool = True
 ) -> FastAPI:
-    app = make_app(engine, **settings)
-    app.user_middleware[:] = [Middleware(RequestFrame, metrics=metrics, tracing=tracing)]
-    return app
+    return create_app(
+        engine=engine,
+        tokenizer=tiny_tokenizer(),
+        settings=settings(),
+        metrics=metrics,
+        metrics_route=metrics_route,
+        tracing=tracing,
+    )
 
 
 def new_metrics() -> Metrics:

@@ -360,6 +360,23 @@ async def test_a_scrape_stops_nobody(slow_page: tuple[httpx.AsyncClient, Slow]) 
     assert families(response.content, response.headers["content-type"])
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("shown", [True, False])
+async def test_the_page_is_a_route_of_the_app_unless_it_has_a_port(shown: bool) -> None:
+    metrics = new_metrics()
+    async with client_of(observed_app(FakeEngine(), metrics=metrics, metrics_route=shown)) as client:
+        page = await client.get("/metrics")
+        wrong = await client.post("/metrics")
+    assert (page.status_code, wrong.status_code) == ((200, 405) if shown else (404, 404))
+    if shown:
+        found = series(page.content)
+        assert found["clef_lifecycle_phase", frozenset({("phase", "ready")})] == 1
+        assert found["clef_queue_requests", frozenset()] == 0
+        # The warm-up's questions.
+        assert found["clef_schema_cache_entries", frozenset()] > 0
+        assert faults(page.content) == []
+
+
 def test_a_port_of_its_own() -> None:
     metrics = new_metrics()
     server = MetricsServer(metrics, host="127.0.0.1", port=0)
