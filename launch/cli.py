@@ -6,7 +6,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launch import checkpoint_source, keys, plan_command, preflight, settings, verify
+from launch import checkpoint_source, keys, settings
+from launch.check import preflight
+from launch.plan import command as plan_command
+from launch.verify import command as verify
 
 UP_HELP = """\
 Serve a Clef release over the SystemOne API.

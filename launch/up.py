@@ -76,10 +76,10 @@ def profile_arguments(
         return list(given)
     if device == "cpu":
         raise ValueError(f"--profile {profile} is for GPUs; on a CPU leave it out")
-    from launch.gpu_detect import detect_gpu
-    from launch.plan import PlanInputs, make_plan
-    from launch.profile import DEFAULT_PROFILE
-    from launch.user_arguments import read_user_arguments
+    from launch.plan.gpu_detect import detect_gpu
+    from launch.plan.plan import PlanInputs, make_plan
+    from launch.plan.profile import DEFAULT_PROFILE
+    from launch.plan.user_arguments import read_user_arguments
 
     gpu = detect_gpu()
     name = DEFAULT_PROFILE if profile == "auto" else profile

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from launch.arguments import TEXT_ONLY
-from launch.model_shape import ModelShape, shape_of_release
-from launch.plan import PlanInputs, make_plan
-from launch.pools import Budget, PoolArguments, divide
-from launch.tensors import read_tensors
-from launch.token_memory import StateType, token_memory
-from launch.weight_plan import WeightPlan, plan_weights
+from launch.plan.arguments import TEXT_ONLY
+from launch.plan.model_shape import ModelShape, shape_of_release
+from launch.plan.plan import PlanInputs, make_plan
+from launch.plan.pools import Budget, PoolArguments, divide
+from launch.plan.tensors import read_tensors
+from launch.plan.token_memory import StateType, token_memory
+from launch.plan.weight_plan import WeightPlan, plan_weights
 from model_plugin import cpu
 from tests.engine.pool_probe import FREE_GIB, probe
 from tests.engine.served import MAX_PROMPT_TOKENS

@@ -10,8 +10,8 @@ import pytest
 from clef_finetune.jsm import VENDORED_PATH
 
 from launch.mini.build import build_demo_release
-from launch.verify import add_verify_arguments, verify_command
-from launch.verify_records import RECORDS
+from launch.verify.command import add_verify_arguments, verify_command
+from launch.verify.records import RECORDS
 from tests import tolerances
 from tests.engine.served import Served, serving
 

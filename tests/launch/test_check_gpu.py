@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from launch import check_gpu as module
-from launch.check_gpu import (
+from launch.check import gpu as module
+from launch.check.gpu import (
     GpuFacts,
     GpuFactsError,
     check_architecture,
@@ -18,11 +18,11 @@ from launch.check_gpu import (
     driver_cuda_version,
     visible_gpus,
 )
-from launch.check_install import Built
-from launch.memory_plan import CONTEXT_BYTES, LOADING_BYTES
+from launch.check.install import Built
 from launch.mini.build import build_demo_release
-from launch.plan import PlanInputs, make_plan
-from launch.profile import DEFAULT_PROFILE
+from launch.plan.memory_plan import CONTEXT_BYTES, LOADING_BYTES
+from launch.plan.plan import PlanInputs, make_plan
+from launch.plan.profile import DEFAULT_PROFILE
 
 BUILT = Built(cuda="13.0", built_for=("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"))
 TOTAL_MIB = 143_771

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from launch import check_install as module
-from launch.check_install import Built, check_locks, check_plugin, check_python, check_sglang
+from launch.check import install as module
+from launch.check.install import Built, check_locks, check_plugin, check_python, check_sglang
 
 
 def versions(monkeypatch: pytest.MonkeyPatch, **installed: str) -> None:
@@ -52,7 +52,7 @@ def test_the_plugin_is_tried_in_a_process_of_its_own(monkeypatch: pytest.MonkeyP
     asked = ends_with(monkeypatch, 0, 'a line of SGLang\n{"cuda": "13.0", "built_for": ["sm_90"]}\n')
     result, built = check_plugin("cuda", {})
     assert (result.status, built) == ("ok", Built(cuda="13.0", built_for=("sm_90",)))
-    assert asked[0][1:] == ["-m", "launch.plugin_probe", "cuda"]
+    assert asked[0][1:] == ["-m", "launch.check.plugin_probe", "cuda"]
 
 
 def test_a_hook_that_does_not_apply_is_told_in_the_plugin_s_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_a_hook_that_does_not_apply_is_told_in_the_plugin_s_words(monkeypatch: p
     result, built = check_plugin("cpu", {})
     assert (result.status, built) == ("failed", None)
     assert result.line == "SGLang has no sglang.srt.x (why), needed because: y"
-    assert result.remedy.endswith("-m launch.plugin_probe cpu")
+    assert result.remedy.endswith("-m launch.check.plugin_probe cpu")
 
 
 def test_a_process_that_dies_is_told_by_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:

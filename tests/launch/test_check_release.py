@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch import checkpoint_source
-from launch.check_release import check_configuration, check_files, check_location, size_problem, weights_files
+from launch.check.release import check_configuration, check_files, check_location, size_problem, weights_files
 from launch.hub import Snapshot
 from launch.hub_errors import CheckpointSourceError
 from launch.mini.build import build_demo_release

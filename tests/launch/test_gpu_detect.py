@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.gpu_detect import DetectedGpu, GpuDetectError, detect_gpu
+from launch.plan.gpu_detect import DetectedGpu, GpuDetectError, detect_gpu
 
 H100 = "NVIDIA H100 80GB HBM3"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from launch.activations import activation_estimate, prefill_graph_bytes, sglang_reserve
-from launch.gpu import gpu_named
-from launch.memory_plan import MemoryRequest, plan_memory
-from launch.model_shape import ModelShape, ShapeError, known_models, named_like, shape_of_release
-from launch.pools import Budget, PoolArguments, PoolError, Traffic, divide
-from launch.tensors import (
+from launch.plan.activations import activation_estimate, prefill_graph_bytes, sglang_reserve
+from launch.plan.gpu import gpu_named
+from launch.plan.memory_plan import MemoryRequest, plan_memory
+from launch.plan.model_shape import ModelShape, ShapeError, known_models, named_like, shape_of_release
+from launch.plan.pools import Budget, PoolArguments, PoolError, Traffic, divide
+from launch.plan.tensors import (
     FORMATS,
     Tensor,
     WeightsError,
@@ -22,8 +22,8 @@ from launch.tensors import (
     listed_tensors,
     read_tensors,
 )
-from launch.token_memory import token_memory
-from launch.weight_plan import plan_weights
+from launch.plan.token_memory import token_memory
+from launch.plan.weight_plan import plan_weights
 from model_plugin.checkpoint import head_tensor_shapes
 
 FLASH, CLEF = known_models()["clef-flash"], known_models()["clef"]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from launch import plan_table
-from launch.model_shape import known_models
-from launch.plan import Plan, PlanError, PlanInputs, make_plan
-from launch.plan_command import add_plan_arguments, add_profiles_arguments, plan_command, profiles_command
-from launch.plan_text import plan_json, plan_text
-from launch.tensors import listed_tensors
-from launch.user_arguments import UserArgumentError, read_user_arguments
+from launch.plan import table as plan_table
+from launch.plan.command import add_plan_arguments, add_profiles_arguments, plan_command, profiles_command
+from launch.plan.model_shape import known_models
+from launch.plan.plan import Plan, PlanError, PlanInputs, make_plan
+from launch.plan.tensors import listed_tensors
+from launch.plan.text import plan_json, plan_text
+from launch.plan.user_arguments import UserArgumentError, read_user_arguments
 from tests.launch.test_memory_plan import write_release
 
 FLASH = known_models()["clef-flash"]
@@ -272,5 +272,5 @@ def test_the_profiles_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_committed_table_is_current() -> None:
     page = plan_table.PAGE.read_text(encoding="utf-8")
-    assert plan_table.with_table(page) == page, "run: python -m launch.plan_table"
+    assert plan_table.with_table(page) == page, "run: python -m launch.plan.table"
     assert page.count("\n| clef") == 24

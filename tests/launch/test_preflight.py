@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from launch import preflight
-from launch.check_gpu import NAMES, GpuFacts, GpuFactsError
-from launch.check_install import Built
-from launch.check_result import failed, passed, warning
+from launch.check import preflight
+from launch.check.gpu import NAMES, GpuFacts, GpuFactsError
+from launch.check.install import Built
+from launch.check.preflight import add_check_arguments, check_command, check_keys, check_port, checks, lines, ranks
+from launch.check.result import failed, passed, warning
 from launch.keys import append_entry, create_key
 from launch.mini.build import build_demo_release
-from launch.preflight import add_check_arguments, check_command, check_keys, check_port, checks, lines, ranks
 from launch.settings import UpSettings
 
 BUILT = Built(cuda="13.0", built_for=("sm_90",))

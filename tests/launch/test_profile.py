@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from launch.data_file import DataFileError, read_table
-from launch.gpu import gpus
-from launch.model_shape import known_models
-from launch.plan import PlanError, PlanInputs, make_plan
-from launch.profile import DEFAULT_PROFILE, Profile, profiles
-from launch.tensors import FORMATS, WeightsFormat
+from launch.plan.data_file import DataFileError, read_table
+from launch.plan.gpu import gpus
+from launch.plan.model_shape import known_models
+from launch.plan.plan import PlanError, PlanInputs, make_plan
+from launch.plan.profile import DEFAULT_PROFILE, Profile, profiles
+from launch.plan.tensors import FORMATS, WeightsFormat
 
 GOOD = """
 summary = "an example"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from launch.gpu import gpu_named, gpus
-from launch.model_shape import known_models
-from launch.roofline import bound, request_work
-from launch.tensors import listed_tensors
-from launch.token_memory import token_memory
+from launch.plan.gpu import gpu_named, gpus
+from launch.plan.model_shape import known_models
+from launch.plan.roofline import bound, request_work
+from launch.plan.tensors import listed_tensors
+from launch.plan.token_memory import token_memory
 
 FLASH = known_models()["clef-flash"]
 MEMORY = token_memory(FLASH, tp=1, state="float32")

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from launch.cli import split_arguments
-from launch.profile import profiles
+from launch.plan.profile import profiles
 from launch.settings import ProfileChoice, UpSettings, add_flags, as_arguments, flag, resolve, variable
 from serving.media.limits import MediaLimits
 from serving.settings import ServingSettings

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from launch import gpu_detect
 from launch.checkpoint_source import FoundCheckpoint
-from launch.gpu_detect import DetectedGpu, GpuDetectError
 from launch.mini.build import build_demo_release
-from launch.plan import PlanInputs, make_plan
+from launch.plan import gpu_detect
+from launch.plan.gpu_detect import DetectedGpu, GpuDetectError
+from launch.plan.plan import PlanInputs, make_plan
+from launch.plan.user_arguments import read_user_arguments
 from launch.up import profile_arguments
-from launch.user_arguments import read_user_arguments
 
 GIVEN = ("--chunked-prefill-size", "1024")
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from launch.verify import add_verify_arguments, summary, table, verify_command
-from launch.verify_cases import VerifyError, data_url, fixed_cases, read_records
-from launch.verify_compare import MARGIN, TOLERANCES, Outcome, Verdict, compare, probabilities_of
-from launch.verify_records import RECORDS, image_records
-from launch.verify_reference import UnusableReferenceError, has_vision, reference_file
+from launch.verify.cases import VerifyError, data_url, fixed_cases, read_records
+from launch.verify.command import add_verify_arguments, summary, table, verify_command
+from launch.verify.compare import MARGIN, TOLERANCES, Outcome, Verdict, compare, probabilities_of
+from launch.verify.records import RECORDS, image_records
+from launch.verify.reference import UnusableReferenceError, has_vision, reference_file
 from serving.api_types import parse_request
 from serving.fake_engine import FakeEngine
 from tests import tolerances

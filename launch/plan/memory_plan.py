@@ -8,16 +8,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from launch.activations import (
+from launch.plan.activations import (
     MEDIA_CACHE_BYTES,
     VISION_RESERVE_BYTES,
     activation_estimate,
     prefill_graph_bytes,
     sglang_reserve,
 )
-from launch.gpu import Gpu
-from launch.model_shape import ModelShape
-from launch.pools import (
+from launch.plan.gpu import Gpu
+from launch.plan.model_shape import ModelShape
+from launch.plan.pools import (
     GIB,
     SLOTS_A_REQUEST,
     Budget,
@@ -29,9 +29,9 @@ from launch.pools import (
     divide,
     states_that_fit,
 )
-from launch.tensors import Tensor
-from launch.token_memory import StateFormat, TokenMemory, token_memory
-from launch.weight_plan import WeightPlan, plan_weights
+from launch.plan.tensors import Tensor
+from launch.plan.token_memory import StateFormat, TokenMemory, token_memory
+from launch.plan.weight_plan import WeightPlan, plan_weights
 
 # Not available to anyone: what the driver and a CUDA context with NCCL hold before weights are loaded. Assumed.
 CONTEXT_BYTES = 3 * GIB // 2

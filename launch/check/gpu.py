@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch import gpu_detect
-from launch.check_install import Built
-from launch.check_result import CheckResult, failed, not_needed, passed, warning
+from launch.check.install import Built
+from launch.check.result import CheckResult, failed, not_needed, passed, warning
 from launch.device import DRIVER_LIBRARY
-from launch.gpu import gpus
-from launch.memory_plan import CONTEXT_BYTES, LOADING_BYTES, MemoryPlan
-from launch.plan import PlanInputs, make_plan
-from launch.pools import GIB
-from launch.profile import DEFAULT_PROFILE
-from launch.user_arguments import UserArgumentError, read_user_arguments
+from launch.plan import gpu_detect
+from launch.plan.gpu import gpus
+from launch.plan.memory_plan import CONTEXT_BYTES, LOADING_BYTES, MemoryPlan
+from launch.plan.plan import PlanInputs, make_plan
+from launch.plan.pools import GIB
+from launch.plan.profile import DEFAULT_PROFILE
+from launch.plan.user_arguments import UserArgumentError, read_user_arguments
 
 FACTS = "index,uuid,name,driver_version,compute_cap,memory.free,memory.total"
 QUERY = ("nvidia-smi", f"--query-gpu={FACTS}", "--format=csv,noheader,nounits")

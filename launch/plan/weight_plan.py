@@ -7,7 +7,7 @@ layers/vocab_parallel_embedding.py (padding); our models/clef.py (the joint head
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.tensors import Tensor
+from launch.plan.tensors import Tensor
 
 # By the tensor's own layer, the last part of its name before `.weight` or `.bias`.
 _COLUMN_PARALLEL = (

@@ -6,16 +6,16 @@ Starts nothing and needs no GPU. How a plan is asked for and shown, `plan_comman
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from launch.arguments import Argument, Choice, arguments_of, choices_of, split_by_user
-from launch.gpu import Gpu, gpu_named
-from launch.memory_plan import MemoryPlan, MemoryRequest, plan_memory
-from launch.model_shape import ModelShape, known_models, named_like, shape_of_release
-from launch.pools import PoolArguments, Traffic
-from launch.profile import DEFAULT_PROFILE, GRID_TOKENS, Profile, profiles
-from launch.roofline import Bound, Work, bound, request_work
-from launch.tensors import Tensor, WeightsFormat, format_of, listed_tensors, read_tensors
-from launch.token_memory import StateFormat, token_memory
-from launch.user_arguments import UserArguments
+from launch.plan.arguments import Argument, Choice, arguments_of, choices_of, split_by_user
+from launch.plan.gpu import Gpu, gpu_named
+from launch.plan.memory_plan import MemoryPlan, MemoryRequest, plan_memory
+from launch.plan.model_shape import ModelShape, known_models, named_like, shape_of_release
+from launch.plan.pools import PoolArguments, Traffic
+from launch.plan.profile import DEFAULT_PROFILE, GRID_TOKENS, Profile, profiles
+from launch.plan.roofline import Bound, Work, bound, request_work
+from launch.plan.tensors import Tensor, WeightsFormat, format_of, listed_tensors, read_tensors
+from launch.plan.token_memory import StateFormat, token_memory
+from launch.plan.user_arguments import UserArguments
 
 # The context Cloudflare documents, and what SGLang keeps of a context (serving/engine.py, RESERVED_TOKENS).
 _CONTEXT_TOKENS = 65_536 + 8

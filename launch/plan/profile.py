@@ -7,7 +7,7 @@ from functools import cache
 
 from pydantic import Field, field_validator
 
-from launch.data_file import DIRECTORY, DataFileError, Table, read_table
+from launch.plan.data_file import DIRECTORY, DataFileError, Table, read_table
 
 DEFAULT_PROFILE = "throughput"
 # Prompts are cut at multiples of this, or a state's checkpoint would fall between the kernel's (sglang_hooks.chunk_grid).

@@ -1,6 +1,6 @@
 """Puts the plugin into SGLang as each of its processes does, and prints what PyTorch was built for, as one JSON object.
 
-A program of its own, `python -m launch.plugin_probe cpu|cuda`, since SGLang is heavy, and patched once that has been done.
+A program of its own, `python -m launch.check.plugin_probe cpu|cuda`, since SGLang is heavy, and stays patched.
 Ends with status 1 and the plugin's own words where a hook does not apply.
 """
 

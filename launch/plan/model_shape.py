@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from launch.data_file import DIRECTORY, Table, read_table
+from launch.plan.data_file import DIRECTORY, Table, read_table
 from model_plugin.checkpoint import ARCHITECTURE, HEAD_CONFIG_FILE, HeadConfig
 
 KnownModel = Literal["clef-flash", "clef"]

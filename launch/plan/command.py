@@ -5,14 +5,14 @@ import json
 from collections.abc import Sequence
 from typing import get_args
 
-from launch.gpu import gpus
-from launch.model_shape import known_models
-from launch.plan import PlanInputs, make_plan
-from launch.plan_text import plan_json, plan_text
-from launch.profile import DEFAULT_PROFILE, profiles
-from launch.tensors import FORMATS
-from launch.token_memory import StateFormat
-from launch.user_arguments import read_user_arguments
+from launch.plan.gpu import gpus
+from launch.plan.model_shape import known_models
+from launch.plan.plan import PlanInputs, make_plan
+from launch.plan.profile import DEFAULT_PROFILE, profiles
+from launch.plan.tensors import FORMATS
+from launch.plan.text import plan_json, plan_text
+from launch.plan.token_memory import StateFormat
+from launch.plan.user_arguments import read_user_arguments
 
 PROFILES_HELP = "List the profiles: what each is for, and what it sets."
 PLAN_HELP = """\

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.verify_records import RECORDS, Record, image_records
+from launch.verify.records import RECORDS, Record, image_records
 
 if TYPE_CHECKING:
     from PIL.Image import Image

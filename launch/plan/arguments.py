@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.gpu import Gpu
-from launch.memory_plan import MemoryPlan
-from launch.pools import SLOTS_A_REQUEST
-from launch.profile import Profile
-from launch.tensors import WeightsFormat
-from launch.user_arguments import UserArguments
+from launch.plan.gpu import Gpu
+from launch.plan.memory_plan import MemoryPlan
+from launch.plan.pools import SLOTS_A_REQUEST
+from launch.plan.profile import Profile
+from launch.plan.tensors import WeightsFormat
+from launch.plan.user_arguments import UserArguments
 
 TEXT_ONLY = json.dumps({"language_model_only": True})
 

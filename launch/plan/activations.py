@@ -4,7 +4,7 @@ Two numbers: our estimate of the largest set of tensors alive at once, and the r
 is about ten times as much and which plans follow until someone has measured.
 """
 
-from launch.model_shape import ModelShape
+from launch.plan.model_shape import ModelShape
 
 MIB = 1 << 20
 # One pass of the joint head reads at most this many memory rows (model_plugin/pooler.py, _ROWS_A_PASS), or one longer prompt.

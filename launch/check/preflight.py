@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from launch.check_gpu import (
+from launch.check.gpu import (
     GpuFactsError,
     check_architecture,
     check_driver,
@@ -20,11 +20,11 @@ from launch.check_gpu import (
     no_gpu_checks,
     visible_gpus,
 )
-from launch.check_install import Built, check_locks, check_plugin, check_python, check_sglang
-from launch.check_release import check_configuration, check_files, check_location
-from launch.check_result import CheckResult, Status, failed, not_needed, passed
+from launch.check.install import Built, check_locks, check_plugin, check_python, check_sglang
+from launch.check.release import check_configuration, check_files, check_location
+from launch.check.result import CheckResult, Status, failed, not_needed, passed
 from launch.device import Device, choose_device
-from launch.profile import DEFAULT_PROFILE
+from launch.plan.profile import DEFAULT_PROFILE
 from launch.settings import UpSettings
 
 CHECK_HELP = """\

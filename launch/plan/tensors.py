@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from launch.model_shape import ModelShape, TextShape, VisionShape
+from launch.plan.model_shape import ModelShape, TextShape, VisionShape
 from model_plugin.checkpoint import HEAD_WEIGHTS_FILE, head_tensor_shapes
 
 WeightsFormat = Literal["bf16", "fp8", "nvfp4", "int4"]

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from launch.gpu import Gpu
-from launch.model_shape import ModelShape
-from launch.tensors import Tensor
-from launch.token_memory import TokenMemory
+from launch.plan.gpu import Gpu
+from launch.plan.model_shape import ModelShape
+from launch.plan.tensors import Tensor
+from launch.plan.token_memory import TokenMemory
 
 Rate = Literal["bf16", "fp8", "fp4"]
 # What multiplies weights of each storage format: FP8 and NVFP4 releases quantize activations too, int4 ones do not.

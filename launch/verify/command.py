@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from launch.checkpoint_source import CheckpointSourceError, find_on_disk
 from launch.settings import Dtype
-from launch.verify_cases import Case, VerifyError, data_url, fixed_cases, read_records
-from launch.verify_compare import MARGIN, Outcome, Verdict, compare, probabilities_of
-from launch.verify_reference import Probabilities, Reference, Said, UnusableReferenceError, has_vision, reference_file
+from launch.verify.cases import Case, VerifyError, data_url, fixed_cases, read_records
+from launch.verify.compare import MARGIN, Outcome, Verdict, compare, probabilities_of
+from launch.verify.reference import Probabilities, Reference, Said, UnusableReferenceError, has_vision, reference_file
 
 if TYPE_CHECKING:
     import httpx

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from launch.gpu import gpus
+from launch.plan.gpu import gpus
 
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader")
 _TIMEOUT_S = 30

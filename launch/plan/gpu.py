@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from launch.data_file import DIRECTORY, Table, read_table
+from launch.plan.data_file import DIRECTORY, Table, read_table
 
 Architecture = Literal["hopper", "blackwell"]
 GpuName = Literal["h100", "h200", "b200", "b300"]

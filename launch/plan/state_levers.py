@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from launch.data_file import DIRECTORY, Table, read_table
+from launch.plan.data_file import DIRECTORY, Table, read_table
 
 
 class Lever(Table):

@@ -1,4 +1,4 @@
-"""The table of plans in `launch/README.md`: every profile for four GPUs and two models. Run `python -m launch.plan_table`.
+"""The table of plans in `launch/plan/README.md`: every profile for four GPUs and two models. Run `python -m launch.plan.table`.
 
 Rewrites the part of the page between the two markers; a test holds it to what this prints.
 """
@@ -6,10 +6,10 @@ Rewrites the part of the page between the two markers; a test holds it to what t
 import itertools
 from pathlib import Path
 
-from launch.gpu import gpus
-from launch.model_shape import known_models
-from launch.plan import PlanInputs, make_plan
-from launch.profile import profiles
+from launch.plan.gpu import gpus
+from launch.plan.model_shape import known_models
+from launch.plan.plan import PlanInputs, make_plan
+from launch.plan.profile import profiles
 
 PAGE = Path(__file__).parent / "README.md"
 BEGIN, END = "<!-- plan_table: begin -->", "<!-- plan_table: end -->"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launch.verify_reference import Probabilities
+from launch.verify.reference import Probabilities
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from launch.model_shape import ModelShape, StateType, TextShape
+from launch.plan.model_shape import ModelShape, StateType, TextShape
 
 StateFormat = Literal["float32", "bfloat16", "int8"]
 ELEMENT_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from launch.plan import Plan
-from launch.roofline import Bound, Work
-from launch.state_levers import state_levers
+from launch.plan.plan import Plan
+from launch.plan.roofline import Bound, Work
+from launch.plan.state_levers import state_levers
 
 _GIB = 1 << 30
 

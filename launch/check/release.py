@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from launch.check_result import CheckResult, failed, passed, warning
+from launch.check.result import CheckResult, failed, passed, warning
 from launch.checkpoint_source import (
     CheckpointSourceError,
     FoundCheckpoint,
@@ -15,8 +15,8 @@ from launch.checkpoint_source import (
     find_on_disk,
 )
 from launch.device import Device
+from launch.plan.tensors import INDEX_FILE, WeightsError, read_tensors
 from launch.settings import UpSettings
-from launch.tensors import INDEX_FILE, WeightsError, read_tensors
 from model_plugin.checkpoint import HEAD_WEIGHTS_FILE, CheckpointError, read_release
 
 SINGLE_FILE = "model.safetensors"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from launch.check_result import CheckResult, failed, not_needed, passed, warning
+from launch.check.result import CheckResult, failed, not_needed, passed, warning
 from launch.device import Device
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "clef-serving"
 PLUGIN_GROUP, PLUGIN_NAME = "sglang.srt.plugins", "clef"
 INSTALL_AGAIN = "install again with: make install"
@@ -73,7 +73,7 @@ def check_plugin(device: Device, environ: Mapping[str, str] = os.environ) -> tup
     if allowed and PLUGIN_NAME not in allowed:
         line = f"SGLANG_PLUGINS names {', '.join(allowed)} and not {PLUGIN_NAME}"
         return failed("plugin", line, f"add {PLUGIN_NAME} to SGLANG_PLUGINS, or unset it"), None
-    command = [sys.executable, "-m", "launch.plugin_probe", device]
+    command = [sys.executable, "-m", "launch.check.plugin_probe", device]
     try:
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, env=environ)  # noqa: S603 - our own command
     except subprocess.TimeoutExpired:

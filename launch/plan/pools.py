@@ -8,7 +8,7 @@ holds it to what an engine does.
 
 from dataclasses import dataclass
 
-from launch.token_memory import TokenMemory
+from launch.plan.token_memory import TokenMemory
 
 GIB = 1 << 30
 # Slots of the state pool that SGLang counts for a running request: MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO, and

@@ -1,0 +1,1 @@
+"""What a server needs, looked at before it is started."""

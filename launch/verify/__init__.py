@@ -1,0 +1,1 @@
+"""A running server held to the reference implementation."""
