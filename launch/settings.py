@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args, get_origin
 
 from launch.device import DeviceChoice
 from serving.media.limits import MediaLimits
+from serving.request_log import LogFormat
 from serving.settings import ServingSettings
 
 Dtype = Literal["bfloat16", "float32"]
-LogFormat = Literal["console", "json"]
 # The files of `profiles/`, and two ways to name none of them.
 ProfileChoice = Literal["none", "auto", "throughput", "latency", "long-context"]
 DtypeChoice = Literal["auto", "bfloat16", "float32"]

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,9 @@ from model_plugin.checkpoint import CheckpointError, Release, read_release
 if TYPE_CHECKING:
     from launch.server import Address
     from serving.auth import KeyRing
-    from serving.engine import SGLangEngine
+    from serving.engine import EngineSettings, SGLangEngine
+    from serving.metrics import Metrics
+    from serving.tracing import Tracing
 
 # The context Cloudflare documents for Clef; a checkpoint's own positions may go further than what was trained.
 DOCUMENTED_CONTEXT_TOKENS = 65_536
@@ -118,14 +121,7 @@ def _serve(settings: UpSettings, device: Device, found: FoundCheckpoint, limit: 
 
         activate(dtype)  # before SGLang is first imported
 
-    from launch.server import StopRequested, bind, end_children, stop_on_signals
-
-    try:
-        keys = key_ring(settings)
-        address = bind(settings.host, settings.port)
-    except ValueError as err:
-        raise UsageError(str(err)) from err
-    from serving.engine import EngineSettings, EngineStartError, SGLangEngine
+    from serving.engine import EngineSettings
 
     name = settings.served_model_name or found.name
     engine_settings = EngineSettings(
@@ -136,21 +132,80 @@ def _serve(settings: UpSettings, device: Device, found: FoundCheckpoint, limit: 
         served_model_name=name,
         extra_args=tuple(engine_args),
     )
-    say(f"loading the engine ({dtype}, prompts up to {limit} tokens) ...")
+    with contextlib.ExitStack() as closing:
+        try:
+            surroundings = _surroundings(settings, name, found.revision, closing)
+        except ValueError as err:
+            raise UsageError(str(err)) from err
+        say(f"loading the engine ({dtype}, prompts up to {limit} tokens) ...")
+        engine = _load(engine_settings)
+        if isinstance(engine, int):
+            return engine
+        closing.callback(engine.close)
+        fatal = _run(settings, engine, surroundings, name, found.revision)
+    if fatal is None:
+        say("stopped")
+        return 0
+    say(fatal)
+    # Not a return: what SGLang registered for the interpreter's end may wait for processes that are gone.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Surroundings:
+    """What a server needs besides its engine: had first, since loading takes minutes and a port in use a second."""
+
+    address: "Address"
+    keys: "KeyRing | None"
+    metrics: "Metrics"
+    tracing: "Tracing | None"
+
+
+def _surroundings(
+    settings: UpSettings, name: str, revision: str | None, closing: contextlib.ExitStack
+) -> _Surroundings:
+    """What the settings ask for; `closing` ends it.
+
+    Raises:
+        ValueError: something cannot be had.
+    """
+    from launch.server import bind, end_children
+    from serving.metrics import Metrics, MetricsServer
+    from serving.tracing import tracing_to_collector
+
+    closing.callback(end_children)
+    keys = key_ring(settings)
+    address = bind(settings.host, settings.port)
+    metrics = Metrics(served_model_name=name, revision=revision)
+    if settings.metrics_port is not None:
+        page = MetricsServer(metrics, host=settings.host, port=settings.metrics_port)
+        closing.callback(page.close)
+        say(f"metrics: port {page.port}")
+    tracing = tracing_to_collector(settings.otlp_endpoint, os.environ, served_model_name=name)
+    if tracing is not None:
+        closing.callback(tracing.close)
+    return _Surroundings(address=address, keys=keys, metrics=metrics, tracing=tracing)
+
+
+def _load(settings: "EngineSettings") -> "SGLangEngine | int":
+    """The engine, or the exit status if there is none."""
+    from launch.server import StopRequested, stop_on_signals
+    from serving.engine import EngineStartError, SGLangEngine
+
     started = time.monotonic()
     try:
         with stop_on_signals():
-            engine = SGLangEngine.start(engine_settings)
+            engine = SGLangEngine.start(settings)
     except StopRequested:
-        end_children()
         say("stopped while loading")
         return 0
     except EngineStartError as err:
-        end_children()
         say(str(err))
         return 1
     say(f"engine loaded in {time.monotonic() - started:.0f} s, warming up ...")
-    return _run(settings, engine, address, keys, name, found.revision)
+    return engine
 
 
 def key_ring(settings: UpSettings) -> "KeyRing | None":
@@ -180,70 +235,44 @@ def is_own(host: str) -> bool:
 
 
 def _run(
-    settings: UpSettings,
-    engine: "SGLangEngine",
-    address: "Address",
-    keys: "KeyRing | None",
-    name: str,
-    revision: str | None,
-) -> int:
-    from launch.server import Server, end_children
+    settings: UpSettings, engine: "SGLangEngine", surroundings: _Surroundings, name: str, revision: str | None
+) -> str | None:
+    """Serve until told to stop; why it ended otherwise."""
+    from launch.server import Server
     from serving import request_log
     from serving.app import create_app
     from serving.lifecycle import Lifecycle
-    from serving.metrics import Metrics, MetricsServer
     from serving.settings import ServingSettings
-    from serving.tracing import tracing_to_collector
 
     request_log.configure(settings.log_format)
-    server = Server(address, on_ready=lambda: print(ready_message(address.url, name), flush=True))
-    metrics = Metrics(served_model_name=name, revision=revision)
-    metrics.add_engine(engine.metrics_directory)
+    url = surroundings.address.url
+    server = Server(surroundings.address, on_ready=lambda: print(ready_message(url, name), flush=True))
+    surroundings.metrics.add_engine(engine.metrics_directory)
 
     async def bind_engine(lifecycle: Lifecycle) -> None:
         await engine.attach(lifecycle.fail)
         # SGLang has put handlers of its own on the loop by now; these replace them.
         server.take_signals(lifecycle)
 
-    with contextlib.ExitStack() as closing:
-        closing.callback(end_children)
-        closing.callback(engine.close)
-        try:
-            tracing = tracing_to_collector(settings.otlp_endpoint, os.environ, served_model_name=name)
-            if settings.metrics_port is not None:
-                page = MetricsServer(metrics, host=settings.host, port=settings.metrics_port)
-                closing.callback(page.close)
-                say(f"metrics on port {page.port}")
-        except ValueError as err:
-            raise UsageError(str(err)) from err
-        if tracing is not None:
-            closing.callback(tracing.close)
-        app = create_app(
-            engine=engine,
-            tokenizer=engine.tokenizer,
-            processor=engine.processor,
-            keys=keys,
-            metrics=metrics,
-            metrics_route=settings.metrics_port is None,
-            tracing=tracing,
-            settings=ServingSettings(
-                served_model_name=name,
-                max_prompt_tokens=engine.max_prompt_tokens,
-                model_revision=revision,
-                **settings.front,
-            ),
-            on_startup=bind_engine,
-            on_fatal=server.die,
-        )
-        server.run(app)
-    if server.fatal is None:
-        say("stopped")
-        return 0
-    say(server.fatal)
-    # Not a return: what SGLang registered for the interpreter's end may wait for processes that are gone.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
+    app = create_app(
+        engine=engine,
+        tokenizer=engine.tokenizer,
+        processor=engine.processor,
+        keys=surroundings.keys,
+        metrics=surroundings.metrics,
+        metrics_route=settings.metrics_port is None,
+        tracing=surroundings.tracing,
+        settings=ServingSettings(
+            served_model_name=name,
+            max_prompt_tokens=engine.max_prompt_tokens,
+            model_revision=revision,
+            **settings.front,
+        ),
+        on_startup=bind_engine,
+        on_fatal=server.die,
+    )
+    server.run(app)
+    return server.fatal
 
 
 def ready_message(url: str, name: str) -> str:

@@ -69,7 +69,7 @@ class FakeSGLangEngine(FakeEngine):
     tokenizer: Any = None
     processor: Any = None
     max_prompt_tokens: int = 0
-    metrics_directory = Path(tempfile.gettempdir())
+    metrics_directory = Path(tempfile.mkdtemp())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
@@ -63,6 +64,54 @@ def test_the_printed_curl_line_works_as_it_is(steady: Running) -> None:
     body = json.loads(answered.stdout)
     assert body["model"] == "some-release"
     assert set(body["answers"]) == {"page", "team"}
+
+
+def test_metrics_on_a_port_of_their_own_and_json_lines(release: str) -> None:
+    arguments = [
+        "up",
+        "--model",
+        release,
+        "--device",
+        "cpu",
+        "--port",
+        "0",
+        "--metrics-port",
+        "0",
+        "--log-format",
+        "json",
+    ]
+    # Nobody listens there, which must disturb nothing.
+    with running("tests.launch.fake_up", *arguments, "--otlp-endpoint", "http://127.0.0.1:9") as server:
+        port = server.wait_for(r"metrics: port (\d+)", START_TIMEOUT_S)[1]
+        url = server.wait_for(READY, START_TIMEOUT_S)[1]
+        body = json.dumps({"state": "x", "questions": {"q": {"type": "noul", "instructions": "?"}}}).encode()
+        request = urllib.request.Request(f"{url}/v1/systemone", body, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answered:
+            request_id = answered.headers["x-typesafe-request-id"]
+        line = json.loads(server.wait_for(r'^\{.*"message": ?"request".*$', 10)[0])
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+            text = page.read().decode()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{url}/metrics", timeout=30)
+        server.send(signal.SIGTERM)
+        assert server.end(20) == 0, server.lines
+    assert (line["request_id"], line["status"], line["route"]) == (request_id, 200, "/v1/systemone")
+    assert re.search(r'clef_requests_total\{outcome="ok",route="/v1/systemone",status="200"\} 1\.0', text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--otlp-endpoint", "collector:4318"], "otlp_endpoint must begin with http:// or https://"),
+        (["--api-keys", "/no/such/file"], "cannot read /no/such/file: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_had_is_said_before_the_engine_loads(release: str, arguments: list[str], message: str) -> None:
+    ours = ["up", "--model", release, "--device", "cpu", "--port", "0", *arguments]
+    with running("tests.launch.fake_up", *ours) as server:
+        assert server.end(60) == 2
+    assert message in server.lines[-1]
+    assert not any("loading the engine" in line for line in server.lines)
 
 
 def test_progress_says_device_checkpoint_and_loading_before_ready(steady: Running) -> None:
