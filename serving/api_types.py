@@ -343,7 +343,8 @@ class ScoreAnswer(BaseModel):
 class Usage(BaseModel):
     """Tokens of the prompt, or of all. Nothing is generated, so `output_tokens` is 0.
 
-    Cached tokens were not computed again; truncated ones were cut from the state's end and never read.
+    Cached tokens were not computed again; truncated ones were cut from the state's end and never read. Of a state with more
+    than 16 characters for each token of the limit, at least so many: its rest is not counted.
     """
 
     input_tokens: int
