@@ -1,5 +1,5 @@
 # Commands for people. Needs git, make and Python 3.11 or 3.12 with venv; everything else is installed from
-# requirements/, pinned and hashed. Settings: DEVICE=auto|cuda|cpu PYTHON=... MODEL=... HOST=... PORT=... ARGS="..."
+# requirements/, pinned and hashed. Settings: DEVICE=auto|cuda|cpu PYTHON=... MODEL=... HOST=... PORT=... WORKERS=... ARGS="..."
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -31,6 +31,8 @@ HOST ?=
 PORT ?=
 ARGS ?=
 TESTS ?= tests
+# One process for the tests that start engines, one for the others; see tests/conftest.py.
+WORKERS ?= 2
 serve_options = $(if $(MODEL),--model '$(MODEL)') $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)') \
 	--device $(DEVICE_TO_SERVE) $(ARGS)
 
@@ -59,7 +61,7 @@ demo: install ## start a server, ask it two records, print the answers, stop it
 	@exec $(SERVE_VENV)/bin/clef-serve demo $(if $(MODEL),--model '$(MODEL)') --device $(DEVICE_TO_SERVE)
 
 test: install-dev ## run all tests (some: TESTS=tests/launch)
-	@$(TEST_VENV)/bin/python -m pytest $(TESTS) $(ARGS)
+	@$(TEST_VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(TESTS) $(ARGS)
 
 lint: install-dev ## ruff and mypy, as CI and pre-commit run them
 	@$(TEST_VENV)/bin/ruff check .
