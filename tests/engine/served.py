@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import httpx
 import torch
+from clef_finetune import tiny
 from clef_finetune.jsm import load_jsm
-from clef_finetune.tiny import build_tiny_release
+from clef_finetune.tiny import tiny_config
 
 from tests.launch.running import Running, alive, running
 
@@ -23,14 +25,22 @@ MAX_PROMPT_TOKENS = 65_536
 GRID = 64
 # Tiny models gain nothing from more threads, and lose much on a machine that does other things.
 ENVIRON = {"OMP_NUM_THREADS": "1"}
+READY = r"clef-serve is ready at (http://\S+)"
 
 
-def build_release(directory: Path, seed: int) -> Path:
+def build_release(directory: Path, seed: int, *, vocabulary: int = 512, **text_config: int) -> Path:
     """A tiny random release in the exact layout, with room for 255 options and long states.
 
-    Its tokenizer has one token for each byte.
+    Its tokenizer has one token for each byte. `text_config` changes the shape of its language model.
     """
-    release: Path = build_tiny_release(directory, seed=seed)
+
+    def config_of(tokenizer: Any, vocabulary: int) -> Any:
+        config = tiny_config(tokenizer, vocabulary)
+        config.text_config.update(text_config)
+        return config
+
+    with mock.patch.object(tiny, "tiny_config", config_of):
+        release: Path = tiny.build_tiny_release(directory, seed=seed, vocab_size=vocabulary)
     path = release / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     config["vision_config"]["deepstack_visual_indexes"] = []  # Transformers does not write it, SGLang needs it
@@ -125,14 +135,21 @@ def distance(one: dict[str, dict[str, float]], other: dict[str, dict[str, float]
     return max(abs(p - other[question_id][option]) for question_id in one for option, p in one[question_id].items())
 
 
+def starting(
+    release: Path, *arguments: str, dtype: str = "float32", environ: dict[str, str] | None = None
+) -> contextlib.AbstractContextManager[Running]:
+    """Start `clef-serve up` on a release; arguments after `--` are SGLang's."""
+    up = ["up", "--device", "cpu", "--port", "0", "--dtype", dtype, "--model", str(release)]
+    return running("launch", *up, *arguments, environ={**ENVIRON, **(environ or {})})
+
+
 @contextlib.contextmanager
 def serving(
     release: Path, *arguments: str, dtype: str = "float32", environ: dict[str, str] | None = None
 ) -> Iterator[Served]:
-    """Run `clef-serve up` on a release, until ready; arguments after `--` are SGLang's."""
-    ours = ["up", "--device", "cpu", "--port", "0", "--dtype", dtype, "--model", str(release)]
-    with running("launch", *ours, *arguments, environ={**ENVIRON, **(environ or {})}) as process:
-        url = process.wait_for(r"clef-serve is ready at (http://\S+)", START_TIMEOUT_S)[1]
+    """The same, once it is ready; at the end it is stopped, and must leave nothing behind."""
+    with starting(release, *arguments, dtype=dtype, environ=environ) as process:
+        url = process.wait_for(READY, START_TIMEOUT_S)[1]
         with httpx.Client(base_url=url, timeout=300) as client:
             yield Served(
                 process=process,

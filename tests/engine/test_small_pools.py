@@ -1,36 +1,62 @@
 """Pools too small for what is asked: states are evicted, prompts wait, clients leave at any moment, and no answer changes.
 
 SGLang's scheduler counts its pools whenever it is idle (free + cached + in use = total, KV slots and recurrent states
-alike) and ends if they do not add up, and with it the server; so each pause here is also a count.
+alike) and ends if they do not add up, and with it the server; so each pause here is also a count. The inspector counts them
+slot by slot, and knows what a client that left hit.
 """
 
+import asyncio
+import contextlib
+import json
 import random
-import time
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
+import psutil
 import pytest
 
 from tests import tolerances
+from tests.engine.inspector import Inspector, inspector
 from tests.engine.records import REFUND, URGENCY, questions, text
 from tests.engine.served import GRID, Served, cached, distance, probabilities, serving
 
 pytestmark = pytest.mark.engine
 
 MAX_PROMPT_TOKENS = 4096
-STEPS = 1000
 STATES = 40
+CLIENTS = 8
+STEPS_A_BURST = 320
+LEAST_STEPS = LEAST_ABORTED = 1000
+MOST_BURSTS = 12
+LEAVING = 200
+# A record, and the reference's answer.
+Known: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, float]]]
+# The engine ends at the first KV slot that is lost, or used while free, at every step and not only when idle.
+CHECKS = {
+    "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1",
+    "SGLANG_CHECK_KV_PAGE_INVARIANTS": "1",
+    "SGLANG_ENABLE_TREE_CACHE_SANITY_CHECK": "1",
+}
 
 
 @pytest.fixture(scope="module")
-def served(release: Callable[[int], Path]) -> Iterator[Served]:
+def inside() -> Iterator[Inspector]:
+    with inspector() as inside:
+        yield inside
+
+
+@pytest.fixture(scope="module")
+def served(release: Callable[[int], Path], inside: Inspector) -> Iterator[Served]:
     # Room for three of the longest prompts, and for the recurrent states of about a dozen cached ones.
     arguments = ["--max-total-tokens", "12800", "--max-mamba-cache-size", "24", "--max-running-requests", "4"]
     arguments += ["--chunked-prefill-size", "512"]
-    with serving(release(1), "--max-prompt-tokens", str(MAX_PROMPT_TOKENS), "--", *arguments) as served:
+    arguments = ["--max-prompt-tokens", str(MAX_PROMPT_TOKENS), "--", *arguments]
+    with serving(release(1), *arguments, environ=CHECKS | inside.environ) as served:
         yield served
 
 
@@ -59,41 +85,68 @@ def test_more_than_the_pools_hold_waits_its_turn(served: Served) -> None:
         assert distance(probabilities(answered), served.reference.probabilities(record)) <= tolerances.FP32
 
 
-class Client:
-    """One of several that ask, ask again, ask something else about a known state, or leave before the answer."""
+def count_slots(inside: Inspector) -> dict[str, Any]:
+    """Once nobody is served: each slot of each pool is free or cached, and none is both. Returns what the inspector says."""
+    state = inside.settled()
+    assert state["running"] == state["waiting"] == state["front"]["cached_tokens"] == 0
+    for name, pool in state["pools"].items():
+        assert pool["free"] + pool["cached"] == pool["total"], (name, pool)
+        assert pool["lost"] == pool["twice"] == 0, (name, pool)
+    return state
 
-    def __init__(
-        self, served: Served, seed: int, known: list[tuple[dict[str, Any], dict[str, dict[str, float]]]]
-    ) -> None:
+
+def test_the_inspector_sees_full_pools(served: Served, inside: Inspector) -> None:
+    """Otherwise its counts would show nothing."""
+    assert inside.flush(timeout_s=10)
+    pools = count_slots(inside)["pools"]
+    assert {name: (pool["cached"], pool["total"]) for name, pool in pools.items()} == {
+        "kv": (0, 12800),
+        "states": (0, 24),
+        "requests": (0, 4),
+    }
+    record = {"state": text(90, 200), "questions": {"u": URGENCY}}
+    served.ask(record)
+    pools = count_slots(inside)["pools"]
+    assert pools["kv"]["cached"] == served.reference.state_end(record) // GRID * GRID
+    assert pools["states"]["cached"] == 1
+
+
+class Client:
+    """One of several that ask, ask again, leave before the answer, or empty the cache."""
+
+    def __init__(self, served: Served, inside: Inspector, seed: int, known: list[Known]) -> None:
         self._served = served
+        self._inside = inside
         self._known = known
         self._draw = random.Random(seed)
-        self.asked = self.left = self.hits = 0
+        self.steps = self.hits = self.flushes_refused = 0
         self.worst = 0.0
 
     def run(self, steps: int) -> None:
         with httpx.Client(base_url=self._served.url, timeout=120) as http:
             for _ in range(steps):
+                self.steps += 1
                 self._step(http)
 
     def _step(self, http: httpx.Client) -> None:
+        what = self._draw.choices(["ask", "leave", "flush"], [12, 87, 1])[0]
         record, expected = self._draw.choice(self._known)
-        self.asked += 1
-        if self._draw.random() < 0.35:
+        if what == "flush":
+            self.flushes_refused += not self._inside.flush(timeout_s=self._draw.choice([0, 0.2]))
+        elif what == "leave":
             # From "before it is read" to "after it is answered".
-            timeout = self._draw.choice([0.001, 0.005, 0.02, 0.05, 0.1])
-            try:
-                http.post("/v1/systemone", json=record, timeout=timeout)
-            except httpx.TimeoutException:
-                self.left += 1
-            return
-        response = http.post("/v1/systemone", json=record)
-        assert response.status_code == 200, response.text
-        self.hits += cached(response.json()) > 2 * GRID
-        self.worst = max(self.worst, distance(probabilities(response.json()), expected))
+            with contextlib.suppress(httpx.TimeoutException):
+                http.post("/v1/systemone", json=record, timeout=self._draw.uniform(0.001, 0.15))
+        else:
+            response = http.post("/v1/systemone", json=record)
+            assert response.status_code == 200, response.text
+            self.hits += cached(response.json()) > 2 * GRID
+            self.worst = max(self.worst, distance(probabilities(response.json()), expected))
 
 
-def test_a_thousand_steps_of_asking_leaving_and_evicting_change_no_answer(served: Served) -> None:
+@pytest.fixture(scope="module")
+def known(served: Served) -> list[Known]:
+    """Records about states of many lengths, and the reference's answers."""
     draw = random.Random(7)
     beginning = text(200, 1500)
     known = []
@@ -107,19 +160,110 @@ def test_a_thousand_steps_of_asking_leaving_and_evicting_change_no_answer(served
         )
         record = {"state": state, "questions": questions(seed % 12), "cache_salt": draw.choice([None, "acme"])}
         known.append((record, served.reference.probabilities(record)))
+    return known
 
-    clients = [Client(served, seed, known) for seed in range(4)]
-    for burst in range(5):
+
+def test_asking_leaving_flushing_and_evicting_change_no_answer_and_lose_no_slot(
+    served: Served, inside: Inspector, known: list[Known]
+) -> None:
+    """Also case cache-005."""
+    clients = [Client(served, inside, seed, known) for seed in range(CLIENTS)]
+    before = Counter(inside.settled()["seen"])
+    steps = 0
+    for burst in range(MOST_BURSTS):
         with ThreadPoolExecutor(len(clients)) as pool:
-            for done in [pool.submit(client.run, STEPS // 20) for client in clients]:
+            for done in [pool.submit(client.run, STEPS_A_BURST // CLIENTS) for client in clients]:
                 done.result()
-        time.sleep(0.5)  # idle: the pools are counted
-        assert served.process.process.poll() is None, "\n".join(served.process.lines)
-        record, expected = known[burst]
-        assert distance(probabilities(served.ask(record)), expected) <= tolerances.FP32
+        seen = Counter(count_slots(inside)["seen"])
+        seen.subtract(before)
+        for record, expected in known:
+            assert distance(probabilities(served.ask(record)), expected) <= tolerances.FP32
+        steps = sum(client.steps for client in clients)
+        if steps >= LEAST_STEPS and aborted(seen) >= LEAST_ABORTED:
+            break
+        if burst % 2:
+            assert inside.flush(timeout_s=10)
+            assert cached(served.ask(known[0][0])) == 0
 
-    assert sum(client.asked for client in clients) == STEPS
     assert max(client.worst for client in clients) <= tolerances.FP32
     # What the steps were to bring about did come about.
-    assert sum(client.left for client in clients) > STEPS // 10
-    assert sum(client.hits for client in clients) > STEPS // 10
+    assert steps >= LEAST_STEPS
+    assert aborted(seen) >= LEAST_ABORTED
+    assert min(seen["aborted waiting"], seen["aborted between chunks"]) >= LEAST_ABORTED // 20, seen
+    assert seen["aborted running"] > 0
+    assert seen["evicted KV slots"] > 10 * 12800, seen
+    assert seen["evicted states"] > 10 * 24, seen
+    assert sum(client.hits for client in clients) > 0
+    assert sum(client.flushes_refused for client in clients) > 0
+
+
+def aborted(seen: Counter[str]) -> int:
+    """How many requests SGLang aborted while they waited or ran."""
+    return sum(count for name, count in seen.items() if name.startswith("aborted"))
+
+
+async def leave(url: httpx.URL, body: bytes, when: asyncio.Task[Any] | None) -> None:
+    """Send a request over a connection of its own and close it, once a task has ended or after 50 ms."""
+    _, writer = await asyncio.open_connection(url.host, url.port)
+    head = f"POST /v1/systemone HTTP/1.1\r\nhost: {url.host}\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    await (asyncio.sleep(0.05) if when is None else asyncio.wait([when]))
+    writer.close()
+
+
+def all_leave(served: Served, inside: Inspector, number: int, *, from_the_engine: bool) -> Counter[str]:
+    """So many clients with new long states leave, 50 ms after asking or once most of them wait inside the engine.
+
+    Returns what the engine aborted.
+    """
+    url = httpx.URL(served.url)
+    bodies = [
+        json.dumps({"state": text(LEAVING * number + client, 2000), "questions": questions(client % 12)}).encode()
+        for client in range(LEAVING)
+    ]
+
+    def most_are_inside(state: dict[str, Any]) -> bool:
+        return bool(state["front"]["requests"] >= LEAVING // 2)
+
+    async def together() -> None:
+        when = asyncio.create_task(asyncio.to_thread(inside.until, most_are_inside)) if from_the_engine else None
+        await asyncio.gather(*(leave(url, body, when) for body in bodies), *([when] if when else []))
+
+    before = Counter(inside.settled()["seen"])
+    asyncio.run(together())
+    # Whoever was read before this one is gone when it is answered.
+    served.ask({"state": "", "questions": {"r": REFUND}})
+    seen = Counter(count_slots(inside)["seen"])
+    seen.subtract(before)
+    return seen
+
+
+def read_log(served: Served) -> list[str]:
+    """All lines of the server's log up to now."""
+    answered = served.post({"state": "", "questions": {"r": REFUND}})
+    served.process.wait_for(f"request_id={answered.headers['x-typesafe-request-id']}", 10)
+    return served.process.lines
+
+
+def test_ops_006_200_clients_leave_after_50_ms_20_times(served: Served, inside: Inspector, known: list[Known]) -> None:
+    """And, in four rounds before, once most of them wait inside the engine."""
+    server = psutil.Process(served.process.process.pid)
+    lines_before = len(read_log(served))
+    memory_bytes, hit = [], []
+    for number in range(24):
+        hit.append(aborted(all_leave(served, inside, number, from_the_engine=number < 4)))
+        memory_bytes.append(server.memory_info().rss)
+        record, expected = known[number]
+        assert distance(probabilities(served.ask(record)), expected) <= tolerances.FP32
+    for record, expected in known:
+        assert distance(probabilities(served.ask(record)), expected) <= tolerances.FP32
+
+    assert min(hit[:4]) >= LEAVING // 4, hit
+    assert sum(hit[4:]) > 0
+    # If 4,000 requests stayed somewhere, as text and as tokens, it would be several times that.
+    assert memory_bytes[-1] - memory_bytes[3] < 16 << 20, memory_bytes
+    outcomes = Counter(
+        found[0] for line in read_log(served)[lines_before:] if (found := re.search(r"status=\S+ outcome=\S+", line))
+    )
+    assert outcomes.keys() == {"status=499 outcome=client_closed", "status=200 outcome=ok"}
+    assert outcomes["status=499 outcome=client_closed"] > 0.9 * 24 * LEAVING
