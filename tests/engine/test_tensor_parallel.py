@@ -1,4 +1,4 @@
-"""Two ranks: heads and vocabulary are split, options have tokens in both halves of the LM head."""
+"""Two and four ranks: heads and vocabulary are split, options have tokens in several parts of the LM head."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,19 +8,37 @@ import pytest
 
 from tests import tolerances
 from tests.engine.records import RECORDS, URGENCY, questions, text
-from tests.engine.served import ENVIRON, GRID, START_TIMEOUT_S, Served, cached, distance, probabilities, serving
-from tests.launch.running import running
+from tests.engine.served import (
+    GRID,
+    START_TIMEOUT_S,
+    Served,
+    build_release,
+    cached,
+    distance,
+    probabilities,
+    serving,
+    starting,
+)
 
 pytestmark = pytest.mark.engine
 
 
-@pytest.fixture(scope="module")
-def served(release: Callable[[int], Path]) -> Iterator[Served]:
-    arguments = ["--", "--tp-size", "2", "--chunked-prefill-size", "512"]
+@pytest.fixture(scope="module", params=[2, 4], ids=lambda ranks: f"{ranks}-ranks")
+def served(
+    request: pytest.FixtureRequest, release: Callable[[int], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    ranks: int = request.param
+    if ranks == 2:
+        of_ranks = release(2)
+    else:
+        # One head of each kind for each rank. The vocabulary's 300 rows are padded to 320, 80 a rank: the last has 60.
+        heads = {"num_key_value_heads": ranks, "linear_num_key_heads": ranks}
+        of_ranks = build_release(tmp_path_factory.mktemp("release") / "tiny-4", 4, vocabulary=300, **heads)
+    arguments = ["--", "--tp-size", str(ranks), "--chunked-prefill-size", "512"]
     # SGLang binds each rank to a NUMA node of its own unless told which cores to use.
     first, second = sorted(os.sched_getaffinity(0))[:2]
-    cores = {"SGLANG_CPU_OMP_THREADS_BIND": f"{first}|{second}"}
-    with serving(release(2), "--max-prompt-tokens", "32768", *arguments, environ=cores) as served:
+    cores = {"SGLANG_CPU_OMP_THREADS_BIND": "|".join(ranks // 2 * [f"{first}|{second}"])}
+    with serving(of_ranks, "--max-prompt-tokens", "32768", *arguments, environ=cores) as served:
         yield served
 
 
@@ -55,7 +73,6 @@ def test_a_batch_across_chunks_equals_the_reference(served: Served) -> None:
 def test_what_cannot_be_right_is_refused_at_start(
     release: Callable[[int], Path], arguments: list[str], reason: str
 ) -> None:
-    up = ["up", "--device", "cpu", "--port", "0", "--dtype", "float32", "--model", str(release(0))]
-    with running("launch", *up, "--", *arguments, environ=ENVIRON) as process:
+    with starting(release(0), "--", *arguments) as process:
         assert process.end(START_TIMEOUT_S) == 1
         assert reason in process.lines[-1], process.lines
