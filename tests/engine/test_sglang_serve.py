@@ -1,4 +1,7 @@
-"""The plugin under plain `sglang serve`: SGLang's own route shares prefixes too, of text and of images."""
+"""The plugin under plain `sglang serve`: SGLang's own route shares prefixes too, of text and of images.
+
+Nothing tells this engine how large its pools shall be: SGLang measures, as it does on a GPU.
+"""
 
 import base64
 import io
@@ -16,12 +19,14 @@ from PIL import Image
 from launch.mini.build import build_demo_release
 from model_plugin.cpu import activate
 from tests import tolerances
+from tests.engine.inspector import inspector
 from tests.engine.records import TEAM, URGENCY, questions, text
 from tests.engine.served import ENVIRON, GRID, START_TIMEOUT_S, Reference, distance, probabilities
 from tests.launch.running import Running, running
 
 pytestmark = pytest.mark.engine
 
+FREE_BYTES = 2 << 30
 PREFILL = r"Prefill batch.*#new-token: (\d+), #cached-token: (\d+)"
 
 
@@ -70,24 +75,45 @@ def picture(seed: int, size: tuple[int, int] = (96, 64)) -> Image.Image:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SGLangServer]:
     # The demonstration release has rotary sections for time, height and width, as Qwen3.5 does; the tiny ones do not.
     release = build_demo_release(tmp_path_factory.mktemp("release") / "demo")
-    environ = dict(ENVIRON)
-    activate("float32", environ=environ)
     arguments = ["--model-path", str(release), "--device", "cpu", "--attention-backend", "torch_native"]
     port = free_port()
-    arguments += ["--dtype", "float32", "--max-total-tokens", "65536", "--host", "127.0.0.1", "--port", str(port)]
+    arguments += ["--dtype", "float32", "--mem-fraction-static", "0.75", "--host", "127.0.0.1", "--port", str(port)]
     arguments += ["--skip-server-warmup", "--max-running-requests", "8", "--sleep-on-idle"]
     with (
-        running("sglang.launch_server", *arguments, environ=environ) as process,
+        inspector(free_bytes=FREE_BYTES) as inside,
+        running("sglang.launch_server", *arguments, environ=on_a_cpu(inside.environ)) as process,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client,
     ):
         process.wait_for(r"Uvicorn running on|ready to roll", START_TIMEOUT_S)
         yield SGLangServer(process=process, reference=Reference(release, torch.float32), client=client)
 
 
+def on_a_cpu(environ: dict[str, str]) -> dict[str, str]:
+    prepared = ENVIRON | environ
+    activate("float32", environ=prepared)
+    return prepared
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def test_pools_that_sglang_sizes_fill_what_they_may_have_and_no_more(server: SGLangServer) -> None:
+    """KV slots, their memory rows and recurrent states together, against the budget that SGLang measured."""
+    (state,) = server.client.get("/server_info").json()["internal_states"]
+    size, slots = state["inspected"]["bytes"], state["inspected"]["pools"]["kv"]["total"]
+    used = size["kv"] + size["rows"] + size["states"]
+    assert 0.6 * FREE_BYTES < size["budget"] < 0.75 * FREE_BYTES
+    # Both pools have one slot more, which takes the writes of padding; SGLang counts it for recurrent states only.
+    kv_slot, row = size["kv"] / (slots + 1), size["rows"] / (slots + 1)
+    assert used <= size["budget"] + kv_slot + row
+    assert used >= 0.99 * size["budget"]
+    # Had rows not been counted, SGLang would have filled the same memory with KV slots alone, and rows would come on top.
+    assert row / kv_slot > 0.2
+    slots_without = (size["budget"] - size["states"]) // kv_slot
+    assert slots_without * (kv_slot + row) + size["states"] > 1.1 * size["budget"]
 
 
 def test_text_states_are_shared(server: SGLangServer) -> None:
