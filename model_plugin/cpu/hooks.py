@@ -2,37 +2,10 @@
 
 from typing import Any
 
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from model_plugin.cpu import kernels
 from model_plugin.sglang_hooks import Hook
-
-
-def head_attention(
-    module: nn.MultiheadAttention,
-    queries: Tensor,
-    keys: Tensor | None,
-    query_bounds: tuple[Tensor, int],
-    key_bounds: tuple[Tensor, int],
-) -> Tensor:
-    """Attention of SGLang's joint schema head, whose flash-attention operator exists on CUDA only; `[rows, width]`."""
-    width, heads = queries.shape[-1], module.num_heads
-    assert module.in_proj_weight is not None
-    query_weight, key_value_weight = module.in_proj_weight.split([width, 2 * width])
-    query_bias, key_value_bias = module.in_proj_bias.split([width, 2 * width])
-    memory = queries if keys is None else keys
-    query = F.linear(queries, query_weight, query_bias)
-    key, value = F.linear(memory, key_value_weight, key_value_bias).chunk(2, dim=-1)
-    attended_THP = kernels.varlen_attention(
-        query.view(-1, heads, width // heads),
-        key.view(-1, heads, width // heads),
-        value.view(-1, heads, width // heads),
-        query_bounds[0].tolist(),
-        key_bounds[0].tolist(),
-    )
-    projected: Tensor = module.out_proj(attended_THP.reshape(-1, width))
-    return projected
 
 
 def supports_state_snapshots() -> bool:
@@ -92,13 +65,6 @@ CPU_HOOKS = (
         kind="REPLACE",
         function=kernels.gated_rms_norm,
         reason="the gated RMS norm of Gated DeltaNet is a Triton kernel, and its CPU branch needs Intel AMX",
-    ),
-    Hook(
-        target="sglang.srt.layers.joint_schema_head._attention",
-        parameters=("module", "queries", "keys", "query_bounds", "key_bounds"),
-        kind="REPLACE",
-        function=head_attention,
-        reason="the joint schema head calls a flash-attention operator that exists on CUDA only",
     ),
     Hook(
         target="sglang.srt.arg_groups.mamba_hook._platform_supports_mamba_cache_extra_buffer",

@@ -73,20 +73,6 @@ def gated_rms_norm(
     return (normalized * F.silu(z.reshape(x.shape).float())).to(x.dtype)
 
 
-def varlen_attention(q_THP: Tensor, k_THP: Tensor, v_THP: Tensor, q_bounds: list[int], k_bounds: list[int]) -> Tensor:
-    """Full (not causal) attention within each of several sequences that lie back to back; returns `[T, H, P]`.
-
-    Bounds are cumulative lengths that start with 0.
-    """
-    out_THP = torch.empty_like(q_THP)
-    for index in range(len(q_bounds) - 1):
-        rows, memory = slice(*q_bounds[index : index + 2]), slice(*k_bounds[index : index + 2])
-        out_THP[rows] = F.scaled_dot_product_attention(
-            q_THP[rows].transpose(0, 1), k_THP[memory].transpose(0, 1), v_THP[memory].transpose(0, 1)
-        ).transpose(0, 1)
-    return out_THP
-
-
 def causal_attention_after_prefix(q_THP: Tensor, k_SGP: Tensor, v_SGP: Tensor, scale: float | None) -> Tensor:
     """Attention of a sequence's last T tokens to all its S tokens so far, causal among the T; `[T, H, P]`.
 

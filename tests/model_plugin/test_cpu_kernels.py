@@ -135,14 +135,6 @@ def test_gates_follow_their_definition() -> None:
     torch.testing.assert_close(beta[0], 1 / (1 + (-b).exp()))
 
 
-def test_varlen_attention_keeps_sequences_apart() -> None:
-    q, k, v = torch.randn(5, 2, 8), torch.randn(11, 2, 8), torch.randn(11, 2, 8)
-    out = kernels.varlen_attention(q, k, v, [0, 2, 5], [0, 7, 11])
-    for rows, memory in ((slice(0, 2), slice(0, 7)), (slice(2, 5), slice(7, 11))):
-        weights = torch.einsum("qhp,khp->hqk", q[rows], k[memory]).div(8**0.5).softmax(-1)
-        torch.testing.assert_close(out[rows], torch.einsum("hqk,khp->qhp", weights, v[memory]))
-
-
 def test_query_and_gate_lie_side_by_side_in_each_head() -> None:
     heads, width = 2, 4
     q_gate = torch.randn(3, heads * 2 * width)
