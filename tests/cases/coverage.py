@@ -144,7 +144,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "ops-006": (
         SERVER + "test_a_client_that_leaves_frees_its_place",
         ENGINE + "test_clients_that_leave_harm_nobody",
-        SMALL_POOLS + "test_a_thousand_steps_of_asking_leaving_and_evicting_change_no_answer",
+        SMALL_POOLS + "test_ops_006_200_clients_leave_after_50_ms_20_times",
     ),
     "ops-007": (
         SDK + "test_a_full_queue_is_503_and_asked_again_when_it_said",
@@ -167,6 +167,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         METRICS + "test_counters_after_known_requests",
         METRICS + "test_keys_media_and_cached_tokens",
         "tests/serving/test_engine_metrics.py::test_nothing_of_an_earlier_run_is_read",
+        "tests/engine/test_metrics.py::test_a_scraped_server_under_load",
     ),
     "ops-011": (
         CONDITIONS + "test_ops_011_64_at_once_with_255_options_get_the_answer_of_one",
@@ -180,7 +181,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "cache-001": (ENGINE + "test_other_questions_about_a_known_state_compute_only_themselves",),
     "cache-003": (ENGINE + "test_a_hit_equals_a_miss_at_states_that_end_around_the_grid",),
     "cache-004": (ENGINE + "test_hits_misses_and_partial_hits_together_equal_the_reference_in_any_order",),
-    "cache-005": (SMALL_POOLS + "test_a_thousand_steps_of_asking_leaving_and_evicting_change_no_answer",),
+    "cache-005": (SMALL_POOLS + "test_asking_leaving_flushing_and_evicting_change_no_answer_and_lose_no_slot",),
     "cache-008": (
         MEDIA + "test_different_media_share_nothing",
         MEDIA + "test_equal_first_pictures_share_nothing_past_a_second_that_differs",
@@ -218,16 +219,13 @@ REASONS: dict[str, str] = {
     "whoever could send it would take the server out. Broken weights fail the warm-up, and failures are counted.",
     "num-009": "Measured on random releases, and published for them; no trained release was run here.",
     "num-010": "32 requests in BF16, not 200; with chunks in FP32, where the answers are equal to 1e-5.",
-    "ops-001": "There is no container image yet to start without a compiler.",
+    "ops-001": "The container image is built nowhere yet, so nothing has started in it without a compiler.",
     "ops-003": "With a fake engine: the front shares neither process nor thread with the real one's prefill.",
-    "ops-006": "60 requests are left on the real engine, and over 100 more under pressure, not 20 times 200.",
     "ops-007": "Refusals come before a body is read. How fast under an open load is for a load test on real hardware.",
     "ops-010": "The front is one process, so there is nothing to sum; its engine's figures come in files of this run alone.",
     "ops-011": "64 at once on the front, 16 on the real engine, which is enough for several batches of it.",
     "ops-013": "The server's keep-alive is held to be longer than the client's; nobody waits for 10 minutes.",
     "cache-001": "With a state of 1,480 tokens; 4,096 are in benchmarks.prefix_sharing.",
-    "cache-005": "1,000 steps of which a third leave at random moments, with SGLang's own count of slots at each pause.",
     "cache-011": "Chunks of 64, 100, 512, the default size and none, up to 2,000 tokens; at the default size up to 65,536.",
-    "tp-002": "Two ranks; the machines of the tests have two cores. More ranks run the same code.",
     "tp-003": "Four ranks for two heads, as the releases of the tests are small: refused at start, with the reason.",
 }
