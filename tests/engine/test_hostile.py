@@ -72,7 +72,7 @@ def test_the_engine_is_alive_and_correct_after_hostile_requests(served: Served) 
 
 
 async def _attack(url: str, seen: Seen) -> None:
-    requests = iter(list(itertools.islice(raw_requests(7), REQUESTS)))
+    requests = itertools.islice(raw_requests(7), REQUESTS)
     async with asyncio.TaskGroup() as group:
         for seed in range(CONNECTIONS):
             group.create_task(_one_connection(url, random.Random(seed), requests, seen))
