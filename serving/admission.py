@@ -18,6 +18,8 @@ from serving.settings import AdmissionLimits
 
 # The pace is that of about the last so many seconds in which the engine had work.
 PACE_MEMORY_S = 10.0
+# How the mean overrun and its deviation are kept and used, as RFC 6298 (2.3) does with round trips.
+MEAN_WEIGHT, DEVIATION_WEIGHT, DEVIATIONS = 1 / 8, 1 / 4, 4
 LEAST_RETRY_MS = 100
 MOST_RETRY_MS = 30_000
 
@@ -52,6 +54,23 @@ class Pace:
         return tokens * self._seconds / self._tokens if self._tokens else 0.0
 
 
+class Overrun:
+    """How many seconds more than foreseen requests take: an engine answers in batches, and no two do the same work."""
+
+    def __init__(self) -> None:
+        self._mean = self._deviation = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """A request took so much longer than foreseen."""
+        self._deviation += DEVIATION_WEIGHT * (abs(seconds - self._mean) - self._deviation)
+        self._mean += MEAN_WEIGHT * (seconds - self._mean)
+
+    @property
+    def most(self) -> float:
+        """What few requests exceed; below 0 where they take less than foreseen."""
+        return self._mean + DEVIATIONS * self._deviation
+
+
 @dataclass(kw_only=True)
 class _Waiting:
     tokens: int
@@ -70,6 +89,7 @@ class Admission:
         self._limits = limits
         self._clock = clock
         self._pace = Pace(clock)
+        self._overrun = Overrun()
         self._arrivals = count()
         self._queue: list[tuple[int, int, _Waiting]] = []
         self._here = 0
@@ -105,15 +125,8 @@ class Admission:
             OverloadedError: too much waits already.
             RequestTimeoutError: the deadline would be, or was, missed.
         """
-        # Those of lower priority that wait do not stand in the way.
-        ahead = self.running_tokens + sum(entry.tokens for order, _, entry in self._queue if -order >= priority)
-        wait = self._pace.seconds_for(ahead)
-        # With nothing before it a request is always tried: a pace that was once slow could otherwise never be corrected.
-        if ahead and self._clock() + wait + self._pace.seconds_for(tokens) > deadline:
-            raise RequestTimeoutError(
-                f"about {wait:.1f} s of other work comes first, so that the deadline would be missed",
-                retry_after_ms=_retry_ms(wait),
-            )
+        arrived = self._clock()
+        foreseen = self.require_time(tokens=tokens, deadline=deadline, priority=priority)
         if self._queue or not self._fits(tokens):
             await self._wait(tokens, deadline, priority)
         else:
@@ -122,8 +135,34 @@ class Admission:
             yield
         except BaseException:
             self._end(tokens, answered=0)
+            if self._clock() >= deadline:  # it would have taken longer still
+                self._learn(foreseen, arrived)
             raise
         self._end(tokens, answered=tokens)
+        self._learn(foreseen, arrived)
+
+    def require_time(self, *, deadline: float, priority: int = 0, tokens: int = 0) -> float:
+        """In how many seconds a request that came now would be answered; 0 while nothing is known of the pace.
+
+        To be asked as early as possible, with the tokens that are known by then: what is refused should cost nothing.
+
+        Raises:
+            RequestTimeoutError: the deadline would be missed.
+        """
+        # Those of lower priority that wait do not stand in the way.
+        ahead = self.running_tokens + sum(entry.tokens for order, _, entry in self._queue if -order >= priority)
+        wait, foreseen = self._pace.seconds_for(ahead), self._pace.seconds_for(ahead + tokens)
+        # With nothing before it a request is always tried: a pace that was once slow could otherwise never be corrected.
+        if ahead and foreseen and self._clock() + foreseen + self._overrun.most > deadline:
+            raise RequestTimeoutError(
+                f"about {wait:.1f} s of other work comes first, so that the deadline would be missed",
+                retry_after_ms=_retry_ms(wait),
+            )
+        return foreseen
+
+    def _learn(self, foreseen: float, arrived: float) -> None:
+        if foreseen:
+            self._overrun.observe(self._clock() - arrived - foreseen)
 
     async def _wait(self, tokens: int, deadline: float, priority: int) -> None:
         limits = self._limits
@@ -137,6 +176,7 @@ class Admission:
         heapq.heappush(self._queue, (-priority, next(self._arrivals), waiting))
         self.waiting_requests += 1
         self.waiting_tokens += tokens
+        self._grant()  # where the one at the head is too large for now, one of higher priority may fit before it
         try:
             async with asyncio.timeout(deadline - self._clock()):
                 await waiting.granted

@@ -139,6 +139,7 @@ class Front:
     async def _answer(
         self, body: RequestBody, record: RequestRecord, caller: Caller, deadline: float, priority: int
     ) -> bytes:
+        self._admission.require_time(deadline=deadline, priority=priority)
         with record.stage("encode"):
             request, placed = await self._in_pool(self._read, body.document, record)
             media = await self._media.open(request, placed.names, body.parts)
@@ -149,7 +150,7 @@ class Front:
             self._rates.take_tokens(caller, tokens)
         async with contextlib.AsyncExitStack() as turn:
             with record.stage("queue"):
-                waiting = self._admission.turn(tokens=tokens, deadline=deadline, priority=priority)
+                waiting = self._admission.turn(tokens=_to_compute(prompts), deadline=deadline, priority=priority)
                 await turn.enter_async_context(waiting)
             with record.stage("encode"):
                 processed = await media.processed()
@@ -300,6 +301,11 @@ class Front:
 
     async def _in_pool(self, work: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+
+
+def _to_compute(prompts: Sequence[EncodedPrompt]) -> int:
+    """Tokens for the engine to compute: of isolated prompts about one state, the state once."""
+    return prompts[0].state_end + sum(len(prompt.input_ids) - prompt.state_end for prompt in prompts)
 
 
 def _salt(caller: Caller, cache_salt: str | None) -> str | None:

@@ -245,3 +245,89 @@ async def test_retry_after_is_bounded() -> None:
             pass
     assert caught.value.retry_after_ms == 30_000
     await running.finish()
+
+
+async def test_a_small_one_of_higher_priority_runs_at_once_where_a_large_one_is_waiting() -> None:
+    desk, log = admission(), []  # type: ignore[var-annotated]
+    first, large = Client(desk, log, "first", 40), Client(desk, log, "large", 100)
+    small = Client(desk, log, "small", 10, priority=1)
+    await settle()
+    assert log == ["first", "small"]
+    assert counts(desk) == (2, 50, 1, 100)
+    for client in (first, small, large):
+        await client.finish()
+    assert counts(desk) == (0, 0, 0, 0)
+
+
+async def test_what_is_ahead_is_refused_before_the_requests_own_size_is_known() -> None:
+    clock, log = Clock(), []  # type: ignore[var-annotated]
+    desk = admission(clock, max_running_tokens=1000)
+    assert desk.require_time(tokens=100, deadline=clock.now + 0.001) == 0, "nothing is known of the pace"
+    await work(desk, clock, tokens=100, seconds=1)
+    running = Client(desk, log, "running", 500)
+    await settle()
+    with pytest.raises(RequestTimeoutError, match=r"about 5\.0 s of other work comes first") as caught:
+        desk.require_time(deadline=clock.now + 4.9)
+    assert caught.value.retry_after_ms == 5000
+    assert desk.require_time(deadline=clock.now + 5.1) == pytest.approx(5)
+    assert desk.require_time(tokens=100, deadline=clock.now + 6.1) == pytest.approx(6)
+    assert counts(desk) == (1, 500, 0, 0)
+    await running.finish()
+
+
+async def overrun(desk: Admission, clock: Clock, seconds: float) -> None:
+    """Two together whose tokens are foreseen to take 2 s, in an engine that answers both after so many seconds."""
+    log: list[str] = []
+    pair = [Client(desk, log, name, 100) for name in "ab"]
+    await settle()
+    clock.now += seconds
+    for client in pair:
+        await client.finish()
+
+
+def is_tried(desk: Admission, clock: Clock, within: float) -> bool:
+    try:
+        desk.require_time(tokens=100, deadline=clock.now + within)
+    except RequestTimeoutError:
+        return False
+    return True
+
+
+async def test_what_requests_took_beyond_the_foreseen_is_allowed_for() -> None:
+    clock, log = Clock(), []  # type: ignore[var-annotated]
+    desk = admission(clock, max_running_tokens=1000)
+    await work(desk, clock, tokens=100, seconds=1)
+    # Both are answered when the batch is: the first of two took a second longer than its place says, the second did not.
+    for _ in range(20):
+        await overrun(desk, clock, 2)
+    running = Client(desk, log, "running", 100)
+    await settle()
+    assert not is_tried(desk, clock, within=2.1), "2 s of work, and a batch's second beyond it"
+    assert is_tried(desk, clock, within=5)
+    await running.finish()
+    # One after the other nothing is beyond the foreseen.
+    for _ in range(60):
+        await work(desk, clock, tokens=100, seconds=1)
+    running = Client(desk, log, "running", 100)
+    await settle()
+    assert is_tried(desk, clock, within=2.1)
+    await running.finish()
+
+
+@pytest.mark.parametrize(("left_after", "tried"), [(9, False), (4, True)], ids=["its deadline", "its client left"])
+async def test_one_given_up_at_its_deadline_counts_as_slow_and_one_whose_client_left_does_not(
+    left_after: float, tried: bool
+) -> None:
+    clock, log = Clock(), []  # type: ignore[var-annotated]
+    desk = admission(clock, max_running_tokens=1000)
+    await work(desk, clock, tokens=100, seconds=1)
+    given_up = Client(desk, log, "given up", 100, deadline=clock.now + 9)
+    await settle()
+    clock.now += left_after
+    given_up.task.cancel()
+    await settle()
+    running = Client(desk, log, "running", 100)
+    await settle()
+    assert is_tried(desk, clock, within=3) == tried
+    await running.finish()
+    assert counts(desk) == (0, 0, 0, 0)
