@@ -177,7 +177,11 @@ def test_broken_bodies(encoding: str, body: bytes, message: str) -> None:
         assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(("encoding", "body"), [("gzip", GZIP), ("zstd", ZSTD), ("zstd", zstd_checksummed(TEXT))])
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [("gzip", GZIP), ("zstd", ZSTD), ("zstd", zstd_checksummed(TEXT))],
+    ids=["gzip", "zstd", "zstd-checksummed"],
+)
 def test_a_body_cut_short_is_broken_wherever_it_is_cut(encoding: str, body: bytes) -> None:
     for end in range(len(body)):
         with pytest.raises(MalformedBodyError, match=f"the body ends before its {encoding} data does"):
@@ -192,7 +196,9 @@ def test_a_frame_that_needs_a_dictionary_is_broken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "empty"), [("gzip", gzip.compress(b"")), ("zstd", b"\x50\x2a\x4d\x18" + bytes(4))]
+    ("encoding", "empty"),
+    [("gzip", gzip.compress(b"")), ("zstd", b"\x50\x2a\x4d\x18" + bytes(4))],
+    ids=["gzip", "zstd"],
 )
 def test_the_number_of_frames_is_bounded(encoding: str, empty: bytes) -> None:
     assert decode(encoding, [empty * MAX_FRAMES]) == b""
