@@ -61,7 +61,7 @@ demo: install ## start a server, ask it two records, print the answers, stop it
 	@exec $(SERVE_VENV)/bin/clef-serve demo $(if $(MODEL),--model '$(MODEL)') --device $(DEVICE_TO_SERVE)
 
 test: install-dev ## run all tests (some: TESTS=tests/launch)
-	@$(TEST_VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(TESTS) $(ARGS)
+	@$(TEST_VENV)/bin/python -m pytest -n $(WORKERS) --no-loadscope-reorder $(TESTS) $(ARGS)
 
 lint: install-dev ## ruff and mypy, as CI and pre-commit run them
 	@$(TEST_VENV)/bin/ruff check .
