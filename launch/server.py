@@ -189,10 +189,13 @@ class Server:
     async def _exit_when_answered(self, lifecycle: Lifecycle) -> None:
         """Keep the door open for those who do not know yet that we stop: they are told, rather than left to wonder."""
         assert self._uvicorn is not None
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(GRACE_S):
                 while lifecycle.in_flight:  # noqa: ASYNC110 - a Lifecycle has no event
                     await asyncio.sleep(DRAIN_CHECK_INTERVAL_S)
+        except TimeoutError:
+            # They had their time; uvicorn would give it to them once more.
+            self._uvicorn.config.timeout_graceful_shutdown = GRACE_WHEN_DEAD_S
         self._uvicorn.should_exit = True
 
     async def _serve(self, lifecycle: Lifecycle) -> None:

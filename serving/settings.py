@@ -102,8 +102,8 @@ class ServingSettings:
     request_timeout_ms: int = field(
         default=300_000,
         metadata=_help(
-            "longest time a request may take once its body is here, in milliseconds; later it gets 503. A request may "
-            "ask for less (x-request-timeout-ms)"
+            "longest time a request may take, its body's arrival included, in milliseconds; later it gets 503. A request "
+            "may ask for less (x-request-timeout-ms)"
         ),
     )
     schema_cache_entries: int = field(

@@ -50,6 +50,7 @@ SERVICE = "tests/engine/test_service.py::"
 SMALL_POOLS, MEDIA = "tests/engine/test_small_pools.py::", "tests/engine/test_media.py::"
 TENSOR_PARALLEL, HOOKS = "tests/engine/test_tensor_parallel.py::", "tests/model_plugin/test_hook_functions.py::"
 UP, UP_ENGINE = "tests/launch/test_up.py::", "tests/launch/test_up_engine.py::"
+FAULTS = "tests/engine/test_faults.py::"
 
 # Tests outside the tables.
 TESTS: dict[str, tuple[str, ...]] = {
@@ -132,12 +133,17 @@ TESTS: dict[str, tuple[str, ...]] = {
         APP + "test_readiness_waits_for_short_long_and_many_options",
         CONDITIONS + "test_ops_001_the_warm_up_shows_an_image_where_media_are_served",
     ),
-    "ops-003": (CONDITIONS + "test_ops_003_health_is_200_while_the_longest_prompts_are_answered",),
+    "ops-003": (
+        CONDITIONS + "test_ops_003_health_is_200_while_the_longest_prompts_are_answered",
+        FAULTS + "test_probes_are_answered_while_the_longest_prompts_run_back_to_back",
+    ),
     "ops-004": (
+        FAULTS + "test_a_killed_scheduler_fails_what_is_in_flight_and_ends_the_server",
         UP_ENGINE + "test_a_killed_scheduler_ends_the_server_within_10_seconds",
         APP + "test_a_dead_engine_ends_readiness_and_liveness_and_is_reported_once",
     ),
     "ops-005": (
+        FAULTS + "test_sigterm_with_64_in_flight_loses_none",
         APP + "test_draining_refuses_new_requests_but_not_the_one_in_flight",
         UP + "test_a_request_in_flight_is_answered_before_sigterm_ends_the_server",
     ),
@@ -147,6 +153,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         SMALL_POOLS + "test_ops_006_200_clients_leave_after_50_ms_20_times",
     ),
     "ops-007": (
+        FAULTS + "test_a_deadline_that_the_queue_would_miss_is_refused_and_the_queue_is_answered",
         SDK + "test_a_full_queue_is_503_and_asked_again_when_it_said",
         SDK + "test_a_queue_that_stays_full_is_a_typed_error",
         SDK + "test_a_rate_limit_is_429_and_waiting_as_long_as_it_says_is_enough",
@@ -220,8 +227,7 @@ REASONS: dict[str, str] = {
     "num-009": "Measured on random releases, and published for them; no trained release was run here.",
     "num-010": "32 requests in BF16, not 200; with chunks in FP32, where the answers are equal to 1e-5.",
     "ops-001": "The container image is built nowhere yet, so nothing has started in it without a compiler.",
-    "ops-003": "With a fake engine: the front shares neither process nor thread with the real one's prefill.",
-    "ops-007": "Refusals come before a body is read. How fast under an open load is for a load test on real hardware.",
+    "ops-007": "How fast refusals are at 3 times the capacity is measured by benchmarks.overload, not asserted in a test.",
     "ops-010": "The front is one process, so there is nothing to sum; its engine's figures come in files of this run alone.",
     "ops-011": "64 at once on the front, 16 on the real engine, which is enough for several batches of it.",
     "ops-013": "The server's keep-alive is held to be longer than the client's; nobody waits for 10 minutes.",

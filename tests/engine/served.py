@@ -53,6 +53,7 @@ class Reference:
     """Cloudflare's implementation on the CPU."""
 
     def __init__(self, release: Path, dtype: torch.dtype) -> None:
+        torch.set_num_threads(1)  # tiny models gain nothing from more, as the engines beside it
         self.module: ModuleType = load_jsm()
         self.model, self.processor = self.module.load_release_model(release, device="cpu", dtype=dtype)
 
