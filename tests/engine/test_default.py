@@ -163,7 +163,7 @@ def test_the_longest_prompt_is_answered_and_one_token_more_is_refused(served: Se
 
 
 def test_short_prompts_do_not_wait_for_a_long_one_to_end(served: Served) -> None:
-    long = {"state": text(13, 30_000), "questions": {"r": REFUND}}
+    long = {"state": text(13, 60_000), "questions": {"r": REFUND}}
     finished: list[str] = []
 
     def ask(name: str, record: dict[str, Any]) -> None:

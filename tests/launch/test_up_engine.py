@@ -30,6 +30,7 @@ SGLANG_ROUTES = (
 
 def test_the_demonstration_answers_both_records_and_leaves_nothing_running() -> None:
     command = [sys.executable, "-m", "launch", "demo", "--device", "cpu", "--max-prompt-tokens", "4096"]
+    before = psutil.Process().children(recursive=True)
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=START_TIMEOUT_S)
     assert ended.returncode == 0, ended.stderr
     assert "demonstration checkpoint: random weights" in ended.stderr
@@ -38,7 +39,7 @@ def test_the_demonstration_answers_both_records_and_leaves_nothing_running() -> 
     for name, record in RECORDS.items():
         assert answers[name]["answers"].keys() == record["questions"].keys()
         assert answers[name]["model"] == "clef-demo"
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= set(before)
 
 
 def test_a_killed_scheduler_ends_the_server_within_10_seconds() -> None:
