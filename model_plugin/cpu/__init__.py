@@ -29,6 +29,9 @@ def activate(dtype: Literal["bfloat16", "float32"], *, environ: MutableMapping[s
         raise RuntimeError("the CPU platform must be activated before sglang is imported")
     environ["SGLANG_USE_CPU_ENGINE"] = "1"
     environ["SGLANG_MAMBA_CONV_DTYPE"] = dtype
+    # SGLang compiles parts of its vision tower, for which PyTorch wants a C++ compiler that a laptop may not have; without one
+    # the first image would end the engine.
+    environ["TORCH_COMPILE_DISABLE"] = "1"
     # Threads that spin between two small operators take the cores from everything else.
     environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     path = str(STAND_IN_PATH)

@@ -24,7 +24,8 @@ START_TIMEOUT_S = 300
 MAX_PROMPT_TOKENS = 65_536
 GRID = 64
 # Tiny models gain nothing from more threads, and lose much on a machine that does other things.
-ENVIRON = {"OMP_NUM_THREADS": "1"}
+# No C++ compiler: the CPU platform must do without.
+ENVIRON = {"OMP_NUM_THREADS": "1", "CXX": "/no/such/compiler"}
 READY = r"clef-serve is ready at (http://\S+)"
 
 
