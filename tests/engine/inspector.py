@@ -46,16 +46,20 @@ class Inspector:
         return flushed
 
     def lose(self, pool: str) -> None:
-        """Lose a slot of a pool."""
-        self._ask(what="lose", pool=pool)
+        """Lose a slot of a pool. The server may have ended of it before it could answer."""
+        with contextlib.suppress(ConnectionError):
+            self._send(what="lose", pool=pool)
 
     def _ask(self, **asked: Any) -> Any:
+        return json.loads(self._send(**asked))
+
+    def _send(self, **asked: Any) -> str:
         with socket.socket(socket.AF_UNIX) as door:
             door.settimeout(ANSWER_TIMEOUT_S)
             door.connect(str(self.directory / "door"))
             door.sendall(json.dumps(asked).encode() + b"\n")
             with door.makefile() as answers:
-                return json.loads(answers.readline())
+                return answers.readline()
 
 
 @contextlib.contextmanager

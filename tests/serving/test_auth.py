@@ -6,6 +6,7 @@ import hmac
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -306,7 +307,8 @@ async def test_watching_takes_a_change_up(key_file: Path, ring: KeyRing, monkeyp
         pauses.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr(asyncio, "sleep", no_pause)
+    # For that module alone: another test's server may be running in this process, and it sleeps too.
+    monkeypatch.setattr("serving.auth.asyncio", SimpleNamespace(sleep=no_pause, to_thread=asyncio.to_thread))
     watching = asyncio.create_task(ring.watch())
     for content, expected in (("broken", ["orders", "orders-new", "billing"]), (entry("billing"), ["billing"])):
         await asyncio.to_thread(key_file.write_text, content)
