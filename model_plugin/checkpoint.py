@@ -118,7 +118,7 @@ def read_release(path: str | Path) -> Release:
 
     Raises:
         CheckpointError: a file is missing or unreadable, the head does not fit the backbone or its own configuration,
-            or SGLang would fail later on this configuration.
+            its LM head is quantized, or SGLang would fail later on this configuration.
     """
     directory = Path(path)
     if not directory.is_dir():
@@ -143,6 +143,8 @@ def read_release(path: str | Path) -> Release:
             f"{HEAD_CONFIG_FILE}: hidden_size {head.hidden_size} differs from the backbone's {text.get('hidden_size')}"
         )
     _check_head_tensors(directory / HEAD_WEIGHTS_FILE, head)
+    for file in sorted(directory.glob("*.safetensors")):
+        check_lm_head({name: entry["dtype"] for name, entry in _safetensors_header(file).items()})
     try:
         return Release(
             path=directory,
@@ -153,6 +155,23 @@ def read_release(path: str | Path) -> Release:
         )
     except KeyError as err:
         raise CheckpointError(f"config.json: text_config has no {err.args[0]}") from err
+
+
+def check_lm_head(dtypes: Mapping[str, str]) -> None:
+    """Refuse a quantized LM head: the joint head reads its rows as they are.
+
+    Args:
+        dtypes: safetensors type of each tensor, by name.
+
+    Raises:
+        CheckpointError: it is quantized.
+    """
+    for name, dtype in dtypes.items():
+        if name.startswith("lm_head.") and (name != "lm_head.weight" or dtype not in ("BF16", "F16", "F32")):
+            raise CheckpointError(
+                f"{name} is quantized ({dtype}); the joint head reads rows of the LM head, so it must stay BF16: "
+                "quantize again with lm_head among the layers to ignore"
+            )
 
 
 def has_vision(path: str | Path) -> bool:

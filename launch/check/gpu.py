@@ -58,7 +58,7 @@ def visible_gpus(environ: Mapping[str, str] = os.environ, ask: Callable[[], str]
         GpuFactsError: see there.
     """
     try:
-        rows = gpu_detect._visible((ask or _ask)(), environ.get("CUDA_VISIBLE_DEVICES"))
+        rows = gpu_detect.visible_entries((ask or _ask)(), environ.get("CUDA_VISIBLE_DEVICES"))
         return [_facts(row) for row in rows]
     except gpu_detect.GpuDetectError as err:
         raise GpuFactsError(str(err)) from err

@@ -32,7 +32,7 @@ def detect_gpu(environ: Mapping[str, str] = os.environ, ask: Callable[[], str] |
     Raises:
         GpuDetectError: see there.
     """
-    names = _visible((ask or _ask)(), environ.get("CUDA_VISIBLE_DEVICES"))
+    names = visible_entries((ask or _ask)(), environ.get("CUDA_VISIBLE_DEVICES"))
     if not names:
         raise GpuDetectError("nvidia-smi shows no GPU that CUDA_VISIBLE_DEVICES leaves visible")
     if len(set(names)) > 1:
@@ -49,8 +49,12 @@ def detect_gpu(environ: Mapping[str, str] = os.environ, ask: Callable[[], str] |
     )
 
 
-def _visible(listing: str, visible: str | None) -> list[str]:
-    """The names of the GPUs in the listing that the variable's value leaves visible, in its order."""
+def visible_entries(listing: str, visible: str | None) -> list[str]:
+    """What a listing of `index, UUID, more` by nvidia-smi says of each GPU that the variable's value leaves visible, in order.
+
+    Raises:
+        GpuDetectError: the listing is something else.
+    """
     rows = [[field.strip() for field in line.split(",", 2)] for line in listing.splitlines() if line.strip()]
     if any(len(row) != 3 for row in rows):
         raise GpuDetectError(f"nvidia-smi answered what cannot be read: {listing.splitlines()[0]!r}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from launch.plan.model_shape import ModelShape, TextShape, VisionShape
-from model_plugin.checkpoint import HEAD_WEIGHTS_FILE, head_tensor_shapes
+from model_plugin.checkpoint import HEAD_WEIGHTS_FILE, check_lm_head, head_tensor_shapes
 
 WeightsFormat = Literal["bf16", "fp8", "nvfp4", "int4"]
 FORMATS: tuple[str, ...] = get_args(WeightsFormat)
@@ -232,14 +232,9 @@ def format_of(tensors: list[Tensor]) -> WeightsFormat:
     """How most of the text layers' weights are stored.
 
     Raises:
-        WeightsError: the LM head is quantized; the joint head reads its rows as they are.
+        CheckpointError: the LM head is quantized.
     """
-    for tensor in tensors:
-        if tensor.name.startswith("lm_head.") and (not tensor.is_weight or tensor.format != "bf16"):
-            raise WeightsError(
-                f"{tensor.name} is quantized ({tensor.dtype}); the joint head reads rows of the LM head, so it must stay "
-                "BF16: quantize again with lm_head among the layers to ignore"
-            )
+    check_lm_head({tensor.name: tensor.dtype for tensor in tensors})
     held = dict.fromkeys(FORMATS, 0)
     for tensor in tensors:
         if ".layers." in tensor.name and not tensor.name.startswith("layers."):

@@ -147,6 +147,20 @@ def test_a_file_that_is_missing_or_unreadable_is_named(release: Path, file: str,
         read_release(release)
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("lm_head.weight", "F8_E4M3"), ("lm_head.weight_scale", "BF16"), ("lm_head.qweight", "I32")],
+    ids=["FP8", "a scale", "packed"],
+)
+def test_a_quantized_lm_head_is_refused(release: Path, name: str, dtype: str) -> None:
+    def quantize(header: dict[str, Any]) -> None:
+        header[name] = header.pop("lm_head.weight") | {"dtype": dtype}
+
+    edit_header(release / "model.safetensors", quantize)
+    with pytest.raises(CheckpointError, match=rf"^{name} is quantized \({dtype}\); .* layers to ignore$"):
+        read_release(release)
+
+
 def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is not a directory"):
         read_release(tmp_path / "nothing")
