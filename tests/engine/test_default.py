@@ -14,7 +14,7 @@ from typesafe_sdk import AsyncTypeSafeClient, Choice, Noul, Score, TypeSafeClien
 
 from tests import tolerances
 from tests.cases.checks import check_outcome
-from tests.cases.table import CASES, Case
+from tests.cases.table import CASES, CASES_WITH_VISION, Case
 from tests.engine.records import RECORDS, REFUND, TEAM, URGENCY, questions, text
 from tests.engine.served import GRID, Served, cached, distance, probabilities, serving
 
@@ -219,7 +219,7 @@ def test_num_009_other_questions_move_an_answer_unless_it_is_isolated(served: Se
 
 
 # shape-021 asks for a refusal that names the limit; with 65,536 tokens its 100,000 characters are refused here too.
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*CASES, *CASES_WITH_VISION], ids=lambda case: case.id)
 def test_cases_on_the_real_engine(served: Served, case: Case) -> None:
     response = served.client.request("POST", "/v1/systemone", content=case.body, headers=case.headers)
     served_name = served.client.get("/v1/models").json()["data"][0]["id"]
