@@ -21,6 +21,7 @@ from starlette.types import Receive
 from serving.api_types import ErrorBody, SystemOneResponse, ValidationFaults
 from serving.assets import MAX_ASSETS
 from serving.auth import ANONYMOUS, KeyRing
+from serving.body_memory import BodyMemory
 from serving.engine import Engine, EngineError
 from serving.errors import (
     HTTP_ERROR_TYPES,
@@ -107,6 +108,7 @@ def create_app(
         max_body_bytes=settings.max_body_bytes,
         max_parts=MAX_ASSETS + 1,  # the document and a part for each asset
     )
+    body_memory = BodyMemory(settings.max_bodies_memory)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -151,8 +153,8 @@ def create_app(
         caller = keys.identify(_authorization(request)) if keys is not None else ANONYMOUS
         record.key_name = caller.key_name
         deadline, priority = _deadline(request, settings), _priority(request)
-        with front.room(caller):
-            body = await _in_time(read_body(request, body_limits), deadline)
+        with front.room(caller), body_memory.hold() as take:
+            body = await _in_time(read_body(request, body_limits, take), deadline)
             answer = front.answer(body, record, caller=caller, deadline=deadline, priority=priority)
             answered = await _unless_client_leaves(request.receive, answer)
         headers = {TRUNCATED_HEADER: str(record.truncated_tokens)} if record.truncated_tokens else {}

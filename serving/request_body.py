@@ -6,7 +6,7 @@ get their turn; to hand every chunk to a thread and back would cost a small body
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
 from io import BytesIO
@@ -60,10 +60,14 @@ class RequestBody:
     parts: Mapping[str, bytes]
 
 
-async def read_body(request: Request, limits: BodyLimits) -> RequestBody:
+def _anything(_: int) -> None: ...
+
+
+async def read_body(request: Request, limits: BodyLimits, take: Callable[[int], None] = _anything) -> RequestBody:
     """The whole body. Of it, holds at most `max_body_bytes` and an eighth, the chunk that came last and a decoder's window.
 
-    To grow a buffer of many MiB, the C library may move it, and for that moment hold it twice.
+    Each piece is announced to `take` before it is kept, in bytes, and what that raises ends the reading. To grow a buffer of
+    many MiB, the C library may move it, and for that moment hold it twice.
 
     The document is one that says it is JSON, or does not say what it is: as curl users expect, that is taken for JSON.
 
@@ -78,17 +82,21 @@ async def read_body(request: Request, limits: BodyLimits) -> RequestBody:
     decoder = ContentDecoder(", ".join(request.headers.getlist("content-encoding")))
     if parse_options_header(content_type)[0] == MULTIPART.encode():
         multipart = MultipartBody(boundary_of(content_type), max_parts=limits.max_parts)
-        await _receive(request, decoder, multipart, limits)
+        await _receive(request, decoder, multipart, limits, take)
         return _from_parts(multipart)
     _require_json(content_type, instead=f"application/json or {MULTIPART}")
     document = BytesIO()
-    await _receive(request, decoder, document, limits)
+    await _receive(request, decoder, document, limits, take)
     # getvalue() shares the buffer: the document is never held twice.
     return RequestBody(document=document.getvalue(), parts=MappingProxyType({}))
 
 
 async def _receive(
-    request: Request, decoder: ContentDecoder, sink: BytesIO | MultipartBody, limits: BodyLimits
+    request: Request,
+    decoder: ContentDecoder,
+    sink: BytesIO | MultipartBody,
+    limits: BodyLimits,
+    take: Callable[[int], None],
 ) -> None:
     """Write the decoded body into the sink, within the limits."""
     declared = request.headers.get("content-length", "")
@@ -112,6 +120,7 @@ async def _receive(
                     if body_bytes > limits.max_body_bytes:
                         what = "the body" if decoder.is_identity else "the decompressed body"
                         raise _too_large(what, limits.max_body_bytes, "max_body_bytes")
+                    take(len(piece))
                     sink.write(piece)
                     if time.perf_counter() >= turn_ends:
                         await asyncio.sleep(0)

@@ -78,6 +78,10 @@ class ServingSettings:
     max_body_bytes: int = field(
         default=64 * 2**20, metadata=_help("largest request body once decompressed, in bytes; a larger one gets 413")
     )
+    max_bodies_memory: int = field(
+        default=2**30,
+        metadata=_help("most bytes of request bodies, decompressed, held at one time; what exceeds it gets 503"),
+    )
     max_nesting_depth: int = field(
         default=128, metadata=_help("deepest nesting of objects and arrays in a request body, in levels")
     )
@@ -143,15 +147,11 @@ class ServingSettings:
         for name, choices in (("confidence", get_args(ConfidenceRule)), ("over_limit", get_args(OverLimit))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        if self.max_media_memory < self.media.max_decoded_bytes:
-            least_memory = self.media.max_decoded_bytes
-            raise ValueError(
-                f"max_media_memory must be at least max_decoded_bytes ({least_memory}), not {self.max_media_memory}"
-            )
         for name, least, most in (
             ("max_prompt_tokens", 1, None),
             ("max_wire_bytes", 1, None),
             ("max_body_bytes", 1, None),
+            ("max_bodies_memory", 1, None),
             ("max_nesting_depth", LEAST_NESTING, MOST_NESTING),
             ("max_questions", 1, None),
             ("max_options", 1, None),
@@ -164,12 +164,19 @@ class ServingSettings:
             ("schema_cache_tokens", 0, None),
             ("tokenizer_threads", 1, None),
             ("media_threads", 1, None),
+            ("max_media_memory", 1, None),
             ("media_timeout_ms", 1, None),
         ):
             value = getattr(self, name)
             if type(value) is not int or value < least or (most is not None and value > most):
                 span = f"at least {least}" if most is None else f"{least} to {most}"
                 raise ValueError(f"{name} must be a whole number, {span}, not {value!r}")
+        for name, one_name, one in (
+            ("max_media_memory", "max_decoded_bytes", self.media.max_decoded_bytes),
+            ("max_bodies_memory", "max_body_bytes", self.max_body_bytes),
+        ):
+            if getattr(self, name) < one:
+                raise ValueError(f"{name} must be at least {one_name} ({one}), not {getattr(self, name)}")
 
     @property
     def admission(self) -> AdmissionLimits:

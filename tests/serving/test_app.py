@@ -183,6 +183,33 @@ async def test_an_endless_body_is_refused_while_it_streams() -> None:
     assert sent <= 12_000
 
 
+async def test_bodies_share_a_bound_on_memory_and_give_it_back() -> None:
+    body = json.dumps(REQUEST).encode()
+    half, arrived, rest = len(body) // 2, asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield body[:half]
+        arrived.set()
+        await rest.wait()
+        yield body[half:]
+
+    size = len(body)
+    async with client_of(make_app(FakeEngine(), max_body_bytes=size, max_bodies_memory=size)) as client:
+        first = asyncio.create_task(client.post("/v1/systemone", content=slow()))
+        await arrived.wait()
+        refused = await client.post("/v1/systemone", content=body)
+        rest.set()
+        assert (await first).status_code == 200
+        assert (await client.post("/v1/systemone", content=body)).status_code == 200
+    assert (refused.status_code, refused.headers["retry-after"], refused.headers["retry-after-ms"]) == (
+        503,
+        "1",
+        "1000",
+    )
+    message = f"no room for this body beside those that are here: max_bodies_memory is {size} bytes"
+    assert refused.json() == error("overloaded", message)
+
+
 async def test_a_prompt_over_the_limit_is_refused_with_its_counts(client: httpx.AsyncClient) -> None:
     response = await client.post("/v1/systemone", json={"state": "x" * 40_000, "questions": {"r": REFUND}})
     whole = reference_body({"state": "", "questions": {"r": REFUND}})["usage"]["input_tokens"]

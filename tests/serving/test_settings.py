@@ -22,6 +22,11 @@ from tests.serving.harness import settings
         ({"max_nesting_depth": 201}, "max_nesting_depth must be a whole number, 4 to 200, not 201"),
         ({"schema_cache_entries": -1}, "schema_cache_entries must be a whole number, at least 0, not -1"),
         ({"schema_cache_tokens": True}, "schema_cache_tokens must be a whole number, at least 0, not True"),
+        (
+            {"max_bodies_memory": 9, "max_body_bytes": 10},
+            r"max_bodies_memory must be at least max_body_bytes \(10\), not 9",
+        ),
+        ({"max_media_memory": 1}, r"max_media_memory must be at least max_decoded_bytes \(2147483648\), not 1"),
         ({"tokenizer_threads": 0}, "tokenizer_threads must be a whole number, at least 1, not 0"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
