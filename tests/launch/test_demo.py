@@ -66,6 +66,7 @@ def test_the_table_shows_each_answer_on_a_line() -> None:
 
 @pytest.mark.usefixtures("fake_server")
 def test_it_asks_both_records_prints_them_as_json_last_and_stops_its_server(capfd: pytest.CaptureFixture[str]) -> None:
+    before = psutil.Process().children(recursive=True)
     assert demo(UpSettings(device="cpu")) == 0
     lines = capfd.readouterr().out.splitlines()
     answers = json.loads(lines[-1])
@@ -73,7 +74,7 @@ def test_it_asks_both_records_prints_them_as_json_last_and_stops_its_server(capf
     for name, record in RECORDS.items():
         assert answers[name]["answers"].keys() == record["questions"].keys()
     assert lines[0].startswith("invoice (clef-demo, ")
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= set(before)
 
 
 @pytest.mark.usefixtures("fake_server")
