@@ -4,6 +4,11 @@
 """
 
 import ctypes
+import os
+import sys
+import sysconfig
+from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Literal
 
 Device = Literal["cuda", "cpu"]
@@ -58,6 +63,25 @@ def choose_device(choice: DeviceChoice) -> tuple[Device, str]:
             raise ValueError(f"device cuda cannot be used: {problem}")
         return "cuda", "as asked"
     return ("cpu", problem) if problem else ("cuda", "a usable GPU is present")
+
+
+def use_installed_compilers(
+    environ: MutableMapping[str, str] = os.environ, *, packages: Path | None = None, programs: Path | None = None
+) -> None:
+    """Let SGLang's processes compile kernels with the nvcc and ninja of this environment, whether or not it is activated.
+
+    Args:
+        environ: the environment to prepare. A CUDA_HOME or CUDA_PATH in it stays.
+        packages: where packages are installed; `requirements/install.py` completes NVIDIA's for this.
+        programs: where their programs are.
+    """
+    packages = packages or Path(sysconfig.get_path("purelib"))
+    programs = programs or Path(sys.executable).parent
+    if not environ.get("CUDA_HOME") and not environ.get("CUDA_PATH"):
+        for compiler in packages.glob("nvidia/cu*/bin/nvcc"):
+            environ["CUDA_HOME"] = str(compiler.parent.parent)
+    if str(programs) not in environ.get("PATH", "").split(os.pathsep):
+        environ["PATH"] = os.pathsep.join([str(programs), *filter(None, [environ.get("PATH")])])
 
 
 if __name__ == "__main__":

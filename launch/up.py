@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.checkpoint_source import CheckpointSourceError, FoundCheckpoint, find_checkpoint
-from launch.device import Device, choose_device
+from launch.device import Device, choose_device, use_installed_compilers
 from launch.settings import Dtype, ProfileChoice, UpSettings
 from model_plugin.checkpoint import CheckpointError, Release, read_release
 
@@ -120,6 +120,8 @@ def _serve(settings: UpSettings, device: Device, found: FoundCheckpoint, limit: 
         from model_plugin.cpu import activate
 
         activate(dtype)  # before SGLang is first imported
+    else:
+        use_installed_compilers()
 
     from serving.engine import EngineSettings
 

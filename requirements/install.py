@@ -43,6 +43,7 @@ def main() -> None:
         environment.create()
         environment.install_lock(lock)
         environment.record("lock", lock)
+    environment.complete_cuda_toolkit()
     if options.dev and not environment.holds("dev", REQUIREMENTS / "dev.txt"):
         environment.install_lock(REQUIREMENTS / "dev.txt")
         environment.record("dev", REQUIREMENTS / "dev.txt")
@@ -87,6 +88,22 @@ class Environment:
             ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(lock)], title=lock.name, total=total
         )
 
+    def complete_cuda_toolkit(self) -> None:
+        """Add to NVIDIA's packages, where they are installed, the names under which a linker looks for their libraries.
+
+        They hold what a finished program loads (lib/libcudart.so.13). SGLang, FlashInfer and TVM compile kernels while a
+        server starts, with -L$CUDA_HOME/lib64 -L$CUDA_HOME/lib64/stubs -lcudart -lcuda; `launch/device.py` sets CUDA_HOME.
+        """
+        for compiler in self.path.glob("lib/python3.*/site-packages/nvidia/cu*/bin/nvcc"):
+            toolkit = compiler.parent.parent
+            _link(toolkit / "lib64", "lib")
+            for library in sorted((toolkit / "lib").glob("lib*.so.*")):
+                _link(library.with_name(library.name.partition(".so.")[0] + ".so"), library.name)
+            # The driver's own library is none of a package's: one line of GNU ld's language that says where it is.
+            stubs = toolkit / "lib" / "stubs"
+            stubs.mkdir(exist_ok=True)
+            (stubs / "libcuda.so").write_text("INPUT(-l:libcuda.so.1)\n", encoding="utf-8")
+
     def pip(self, arguments: list[str], *, title: str, total: int) -> None:
         """Run `pip install`, with its output condensed to a few lines and kept in full beside the stamps.
 
@@ -112,6 +129,12 @@ class Environment:
             print(*log_path.read_text(encoding="utf-8").splitlines()[-15:], sep="\n", file=sys.stderr)
             raise SystemExit(1)
         say(f"{title} installed in {time.monotonic() - started:.0f} s")
+
+
+def _link(path: Path, target: str) -> None:
+    """A symbolic link, unless something of that name is there."""
+    if not path.is_symlink() and not path.exists():
+        path.symlink_to(target)
 
 
 def _forward(process: "subprocess.Popen[str]", lines: "queue.Queue[str | None]") -> None:

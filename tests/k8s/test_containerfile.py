@@ -65,14 +65,6 @@ def test_places_and_the_command_are_those_of_the_chart(helm: Helm) -> None:
     assert "http://127.0.0.1:8000/livez" in health
 
 
-def test_the_compiler_is_looked_for_under_the_python_of_the_base() -> None:
-    base = re.search(r"BASE=python:(3\.\d+)", TEXT)
-    assert base is not None
-    place = f".venv/lib/python{base[1]}/site-packages/nvidia/cu13"
-    assert variables()["CUDA_HOME"] == f"/opt/clef-serving/{place}"
-    assert f"CUDA={place}" in instructions("ARG")
-
-
 def test_everything_copied_exists_and_is_sent_to_the_builder() -> None:
     ignored = (ROOT / "Containerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     sent = {line[1:].rstrip("/") for line in ignored if line.startswith("!")}

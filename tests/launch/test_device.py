@@ -1,5 +1,7 @@
 """The choice of a device, against a fake NVIDIA driver."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,3 +68,33 @@ def test_without_a_usable_gpu_auto_is_the_cpu_and_cuda_an_error(
 def test_no_driver_and_a_library_that_is_not_a_driver_are_told_apart() -> None:
     assert device.cuda_problem("libno-such-driver.so") == "no NVIDIA driver (libno-such-driver.so not found)"
     assert "libc.so.6 is not an NVIDIA driver" in (device.cuda_problem("libc.so.6") or "")
+
+
+def toolkit_in(packages: Path) -> str:
+    compiler = packages / "nvidia" / "cu13" / "bin" / "nvcc"
+    compiler.parent.mkdir(parents=True)
+    compiler.touch()
+    return str(packages / "nvidia" / "cu13")
+
+
+@pytest.mark.parametrize("given", [{}, {"CUDA_HOME": ""}], ids=["unset", "empty"])
+def test_kernels_are_compiled_with_what_is_installed(tmp_path: Path, given: dict[str, str]) -> None:
+    environ = {"PATH": "/usr/bin"} | given
+    toolkit = toolkit_in(tmp_path)
+    for _ in range(2):
+        device.use_installed_compilers(environ, packages=tmp_path, programs=tmp_path / "bin")
+        assert environ == {"PATH": f"{tmp_path}/bin:/usr/bin", "CUDA_HOME": toolkit}
+
+
+@pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH"])
+def test_a_toolkit_that_an_operator_named_stays(tmp_path: Path, name: str) -> None:
+    environ = {name: "/opt/cuda"}
+    toolkit_in(tmp_path)
+    device.use_installed_compilers(environ, packages=tmp_path, programs=tmp_path / "bin")
+    assert environ == {name: "/opt/cuda", "PATH": f"{tmp_path}/bin"}
+
+
+def test_without_an_installed_toolkit_none_is_named(tmp_path: Path) -> None:
+    environ: dict[str, str] = {}
+    device.use_installed_compilers(environ, packages=tmp_path)
+    assert environ == {"PATH": str(Path(sys.executable).parent)}
