@@ -1,0 +1,1 @@
+"""How good a running server's answers are: labelled records in, figures of quality out."""
