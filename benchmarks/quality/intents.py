@@ -135,7 +135,7 @@ def _csv_rows(path: Path, content: bytes) -> tuple[str, list[_Row]]:
                 raise DataError(f"{path}, {where}: more fields than columns")
             rows.append(_Row(where=where, text=row["text"], intent=row[named[0]]))
     except csv.Error as err:
-        raise DataError(f"{path}, line {reader.line_num}: {err}") from err
+        raise DataError(f"{path}, line {reader.line_num + 1}: {err}") from err  # counted up to the row before
     return named[0], rows
 
 
