@@ -46,6 +46,7 @@ from serving.settings import ServingSettings
 from serving.strict_json import shorten
 from serving.tokenizer import Tokenizer
 from serving.tracing import Tracing
+from serving.worker_endpoints import worker_router
 from serving.workers_ai import workers_ai_router
 
 logger = logging.getLogger("clef_serving")
@@ -181,6 +182,11 @@ def create_app(
         lifecycle.require_ready()
         return Response(json_bytes({"status": "ready"}), media_type="application/json")
 
+    app.include_router(
+        worker_router(
+            settings=settings, lifecycle=lifecycle, admission=front.admission, sees_images=processor is not None
+        )
+    )
     app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app
 

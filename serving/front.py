@@ -60,6 +60,9 @@ class Front:
         settings: see `ServingSettings`.
         lifecycle: told when the engine is found dead.
 
+    Attributes:
+        admission: who is in the engine and who waits for it, to be read.
+
     Raises:
         ValueError: tokenizer or processor cannot be used; see `PromptEncoder` and `MediaProcessor`.
     """
@@ -80,7 +83,7 @@ class Front:
         )
         self._media = MediaDesk(processor, settings)
         self._rates = RateLimiter()
-        self._admission = Admission(settings.admission)
+        self.admission = Admission(settings.admission)
         self._pool = ThreadPoolExecutor(settings.tokenizer_threads, thread_name_prefix="clef-encode")
 
     async def aclose(self) -> None:
@@ -90,7 +93,7 @@ class Front:
 
     def show_in(self, metrics: Metrics) -> None:
         """Let these figures show what is here now."""
-        metrics.watch(admission=self._admission, schema_cache=self._encoder.schema_cache, lifecycle=self._lifecycle)
+        metrics.watch(admission=self.admission, schema_cache=self._encoder.schema_cache, lifecycle=self._lifecycle)
 
     @contextlib.contextmanager
     def room(self, caller: Caller) -> Iterator[None]:
@@ -101,7 +104,7 @@ class Front:
             OverloadedError: too many requests are here already.
             RateLimitedError: the caller has used up its requests.
         """
-        with self._lifecycle.request(), self._admission.place():
+        with self._lifecycle.request(), self.admission.place():
             self._rates.take_request(caller)
             yield
 
@@ -139,7 +142,7 @@ class Front:
     async def _answer(
         self, body: RequestBody, record: RequestRecord, caller: Caller, deadline: float, priority: int
     ) -> bytes:
-        self._admission.require_time(deadline=deadline, priority=priority)
+        self.admission.require_time(deadline=deadline, priority=priority)
         with record.stage("encode"):
             request, placed = await self._in_pool(self._read, body.document, record)
             media = await self._media.open(request, placed.names, body.parts)
@@ -150,7 +153,7 @@ class Front:
             self._rates.take_tokens(caller, tokens)
         async with contextlib.AsyncExitStack() as turn:
             with record.stage("queue"):
-                waiting = self._admission.turn(tokens=_to_compute(prompts), deadline=deadline, priority=priority)
+                waiting = self.admission.turn(tokens=_to_compute(prompts), deadline=deadline, priority=priority)
                 await turn.enter_async_context(waiting)
             with record.stage("encode"):
                 processed = await media.processed()

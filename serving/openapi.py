@@ -14,6 +14,7 @@ from serving.api_types import ErrorBody, SystemOneRequest
 from serving.errors import HTTP_ERROR_TYPES, INTERNAL, OUTCOMES, ClientClosedError, InvalidRequestError
 from serving.request_body import MULTIPART, REQUEST_PART
 from serving.request_frame import REQUEST_ID_HEADER
+from serving.worker_endpoints import Loads, ModelInfo, ServerInfo
 
 DESCRIPTION = """A Clef decision model answers typed questions about a state: `noul` (yes or no), `choice` and `score`.
 
@@ -155,6 +156,13 @@ PLAIN: dict[str, dict[str, tuple[type[BaseModel], str]]] = {
         "200": (Status, "Ready"),
         "503": (ErrorBody, "Starting, shutting down, or the engine is gone for good"),
     },
+    "/health": {
+        "200": (Status, "Ready"),
+        "503": (ErrorBody, "Starting, shutting down, or the engine is gone for good"),
+    },
+    "/model_info": {"200": (ModelInfo, "The model, as SGLang's server tells a router")},
+    "/server_info": {"200": (ServerInfo, "Limits, as SGLang's server tells a router")},
+    "/v1/loads": {"200": (Loads, "What runs and what waits, as SGLang's server tells a router")},
 }
 
 

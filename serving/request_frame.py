@@ -23,7 +23,7 @@ REQUEST_ID_HEADER = "x-typesafe-request-id"
 RETRY_HEADERS = ("x-typesafe-retry-count", "x-typesafe-sdk-retry-count")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
 # Asked all the time, and about nothing: neither counted nor traced, and only logged for debugging.
-QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
+QUIET_PATHS = frozenset({"/livez", "/readyz", "/health", "/v1/loads", "/metrics"})
 
 
 class RequestFrame:
