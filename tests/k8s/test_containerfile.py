@@ -53,6 +53,21 @@ def test_the_image_runs_as_the_user_of_the_chart() -> None:
     assert not [line for line in after_user if line.startswith("RUN")]
 
 
+def test_labels_say_which_version_it_is() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', " ".join(instructions("LABEL", FINAL))))
+    assert labels.pop("description")
+    assert labels == {"title": project["name"], "version": project["version"], "licenses": project["license"]}
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == project["version"]
+
+
+def test_the_driver_is_found_where_nodes_put_it_beside_the_usual_places() -> None:
+    assert variables()["LD_LIBRARY_PATH"] == variables()["LIBRARY_PATH"] == "/usr/local/nvidia/lib64"
+    assert variables()["PATH"].startswith("/opt/clef-serving/.venv/bin:")
+    assert variables()["PATH"].endswith(":/usr/local/nvidia/bin")
+
+
 def test_places_and_the_command_are_those_of_the_chart(helm: Helm) -> None:
     container = engine_container(helm.objects())
     for name in ("HOME", "HF_HUB_CACHE"):

@@ -3,10 +3,12 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import yaml
 
+from serving.settings import ServingSettings
 from tests.k8s.chart import CHART, PRESETS, ROOT
 from tests.k8s.test_refusals import OPEN
 
@@ -43,3 +45,10 @@ def test_every_preset_is_there_and_every_file_exists() -> None:
     named = set(re.findall(r"`(presets/[\w.-]+)`", README))
     assert named == {f"presets/{path.name}" for path in PRESETS}
     assert all((ROOT / name).exists() for name in re.findall(r"k8s/clef-serving/[\w./-]+\.yaml", README))
+
+
+def test_limits_of_an_ingress_are_those_of_the_server() -> None:
+    defaults = {field.name: field.default for field in fields(ServingSettings)}
+    size, seconds = re.findall(r"proxy-body-size: (\d+)m`.*proxy-read-timeout: \"(\d+)\"`", README)[0]
+    assert int(size) * 2**20 == defaults["max_wire_bytes"]
+    assert int(seconds) * 1000 == defaults["request_timeout_ms"]

@@ -103,7 +103,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a-job-for-volumes-to-come": ({"modelCache": {"mode": "perReplica"}}, "modelCache.download=initContainer"),
     "a-claim-of-a-volume-each": ({"modelCache": PER_REPLICA | {"existingClaim": "weights"}}, "mode=shared"),
     "killed-before-the-end": ({"shutdown": {"graceSeconds": 60}}, "preStopSeconds + 50 = 60, not 60"),
-    "two-gpus-one-rank": ({"gpu": {"count": 2}}, 'engineArgs=[--tp-size, "2"]'),
+    "ranks-as-engine-arguments": ({"engineArgs": ["--tp-size", "2"]}, "leave --tp-size out"),
+    "ranks-in-one-word": ({"gpu": {"count": 2}, "engineArgs": ["--tp=2"]}, "leave --tp=2 out"),
+    "prefetch-without-a-job": (
+        {"modelCache": {"prefetch": ["f" * 40], "download": "initContainer"}},
+        "modelCache.download=job",
+    ),
+    "a-branch-to-prefetch": ({"modelCache": {"prefetch": ["main"]}}, "prefetch"),
+    "two-replicas-on-a-claim-of-one-node": (
+        {"replicas": 2, "modelCache": {"existingClaim": "weights"}},
+        "ReadWriteMany",
+    ),
+    "a-timeout-without-unit": ({"httpRoute": {"requestTimeout": "300"}}, "requestTimeout"),
     "an-update-that-cannot-begin": ({"maxUnavailable": 0}, "cannot both be 0"),
     "fewer-at-most-than-at-least": ({"autoscaling": {"minReplicas": 5}}, "maxReplicas"),
     "keda-without-prometheus": (

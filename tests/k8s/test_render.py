@@ -59,6 +59,7 @@ def test_what_is_installed_by_default(helm: Helm) -> None:
         "Job demo-clef-serving-download-HASH",
         "NetworkPolicy demo-clef-serving-download",
         "NetworkPolicy demo-clef-serving-engine",
+        "NetworkPolicy demo-clef-serving-test",
         "PersistentVolumeClaim demo-clef-serving-models",
         "Pod demo-clef-serving-test",
         "PodDisruptionBudget demo-clef-serving-engine",

@@ -1,16 +1,16 @@
 """What an operator may rely on, each rule held to the rendered objects of every variant."""
 
-import tomllib
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from launch import server
+from serving.settings import ServingSettings
 from tests.k8s.chart import (
     DIGEST,
     NAME,
     NAMESPACE,
-    PRESETS,
     REVISION,
     ROOT,
     Helm,
@@ -21,9 +21,8 @@ from tests.k8s.chart import (
     environment,
     pick,
     pods,
-    preset,
 )
-from tests.k8s.variants import PEER, ROUTER, VARIANTS
+from tests.k8s.variants import PEER, PER_REPLICA, ROUTER, VARIANTS
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -138,8 +137,10 @@ def test_pull_secrets_reach_every_pod(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize(("variant", "count"), [("defaults", 1), ("two-gpus", 2)])
-def test_the_engine_alone_gets_gpus(objects: list[Object], count: int) -> None:
+def test_the_engine_alone_gets_gpus_and_divides_the_model_over_them(objects: list[Object], count: int) -> None:
     resources = engine_container(objects)["resources"]
+    _, _, given = " ".join(engine_container(objects)["args"]).partition(" -- ")
+    assert given == ("--tp-size 2 --log-level info" if count == 2 else "")
     assert resources["limits"]["nvidia.com/gpu"] == resources["requests"]["nvidia.com/gpu"] == count
     others = [c for pod in pods(objects).values() for c in containers(pod) if c["name"] != "engine"]
     assert not [c for c in others if "nvidia.com/gpu" in c["resources"]["limits"]]
@@ -153,6 +154,41 @@ def test_every_container_has_memory_limits_and_requests(objects: list[Object]) -
             assert "memory" in container["resources"]["limits"]
 
 
+@variants
+def test_on_a_volume_of_one_node_engine_and_download_meet(objects: list[Object], variant: str) -> None:
+    """Else the one that mounts the volume first waits for the other, which waits for the volume."""
+    jobs = {name for name in pods(objects) if name.startswith("Job")}
+    of_many_nodes = variant in ("three-replicas-one-volume", "hpa")
+    meeting = jobs | {f"Deployment {NAME}-engine"} if jobs and not of_many_nodes else set()
+    for name, pod in pods(objects).items():
+        affinity = pod["spec"].get("affinity", {}).get("podAffinity")
+        if name not in meeting:
+            assert affinity is None
+            continue
+        (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        (component,) = term["labelSelector"]["matchExpressions"]
+        assert component == {"key": "app.kubernetes.io/component", "operator": "In", "values": ["download", "engine"]}
+        # Each is among those it must meet: the first of them may go anywhere.
+        assert meeting <= selects(term["labelSelector"]["matchLabels"], objects)
+
+
+def test_an_affinity_of_ones_own_is_kept_beside_it(helm: Helm) -> None:
+    near = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "cache"}}}
+    far = {"preferredDuringSchedulingIgnoredDuringExecution": []}
+    wanted = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}, "podAntiAffinity": far}
+    objects = helm.objects({"affinity": wanted, "gpu": {"products": ["NVIDIA-H200"]}})
+    found = engine(objects)["spec"]["template"]["spec"]["affinity"]
+    assert found.keys() == {"nodeAffinity", "podAffinity", "podAntiAffinity"}
+    first, meeting = found["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert first == near
+    assert meeting["labelSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "demo"
+    assert pods(objects)[f"Pod {NAME}-test"]["spec"]["affinity"] == {
+        **wanted,
+        "nodeAffinity": found["nodeAffinity"],
+    }
+
+
 def test_our_pods_run_on_the_named_gpus_only(helm: Helm) -> None:
     """The download too: a volume may be bound to the node that used it first."""
     objects = helm.objects({"gpu": {"products": ["NVIDIA-H200"]}, "nodeSelector": {"pool": "gpu"}})
@@ -162,21 +198,6 @@ def test_our_pods_run_on_the_named_gpus_only(helm: Helm) -> None:
         assert terms == {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
         assert pod["spec"]["nodeSelector"] == {"pool": "gpu"}
         assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["spec"]["tolerations"]
-
-
-@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_presets_name_their_gpu_as_the_cluster_labels_it_and_hold_the_model(path: Any) -> None:
-    """GPU feature discovery labels a node with nvidia-smi's name, spaces as dashes."""
-    model, gpu = path.stem.rsplit("-", 1)
-    (gpus, models) = (
-        tomllib.loads(next((ROOT / "launch").rglob(name)).read_text(encoding="utf-8"))
-        for name in ("gpus.toml", "models.toml")
-    )
-    values = preset(path)
-    assert values["gpu"]["products"] == [name.replace(" ", "-") for name in gpus[gpu]["smi_names"]]
-    assert values["model"] == {"repository": models[model]["repository"], "profile": "throughput"}
-    gigabytes = {"clef-flash": 18.8, "clef": 55}[model]
-    assert int(values["modelCache"]["size"].removesuffix("Gi")) * 1.0737 > 2 * gigabytes
 
 
 @variants
@@ -209,11 +230,13 @@ def test_shared_memory_is_sized_and_counted_in_the_limit(objects: list[Object]) 
 
 
 @variants
-def test_every_process_names_the_pinned_revision(objects: list[Object]) -> None:
+def test_every_process_names_the_pinned_revision(objects: list[Object], variant: str) -> None:
     named = [c for pod in pods(objects).values() for c in containers(pod) if c["command"][0] != "python"]
     for container in named:
         if container["name"] != "router":
-            assert f"--revision={REVISION}" in container["args"]
+            (revision,) = [argument for argument in container["args"] if argument.startswith("--revision=")]
+            ahead = variant == "prefetch" and container["name"] == "download"
+            assert revision == f"--revision={REVISION}" or (ahead and revision == f"--revision={'f' * 40}")
 
 
 @variants
@@ -245,8 +268,12 @@ def test_a_job_fills_the_volume_that_the_engine_waits_for(helm: Helm) -> None:
     (wait,) = waiting["spec"]["initContainers"]
     assert (wait["name"], environment(wait)["HF_HUB_OFFLINE"]) == ("wait-for-model", "1")
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-    (rule,) = job["spec"]["podFailurePolicy"]["rules"]
-    assert rule["onExitCodes"] == {"containerName": "download", "operator": "In", "values": [2]}
+    drained, hopeless = job["spec"]["podFailurePolicy"]["rules"]
+    assert drained == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    assert hopeless == {
+        "action": "FailJob",
+        "onExitCodes": {"containerName": "download", "operator": "In", "values": [2]},
+    }
 
 
 def test_another_revision_is_another_job(helm: Helm) -> None:
@@ -259,6 +286,18 @@ def test_another_revision_is_another_job(helm: Helm) -> None:
         for digit in ("1", "2", "1")
     ]
     assert names[0] == names[2] != names[1]
+
+
+def test_revisions_to_come_are_downloaded_by_jobs_of_their_own(helm: Helm) -> None:
+    jobs = [found for found in helm.objects(VARIANTS["prefetch"]) if found["kind"] == "Job"]
+    (now,) = [found for found in helm.objects() if found["kind"] == "Job"]
+    # The one that is served is not downloaded twice, and its Job is the same as without: nothing runs again.
+    assert len(jobs) == 2
+    assert now in jobs
+    (ahead,) = [found for found in jobs if found != now]
+    (container,) = ahead["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["--model=Cloudflare/clef-flash", f"--revision={'f' * 40}"]
+    assert ahead["metadata"]["name"] != now["metadata"]["name"]
 
 
 def test_an_existing_claim_is_used_and_none_created(helm: Helm) -> None:
@@ -281,11 +320,22 @@ def test_a_volume_each_makes_a_stateful_set(helm: Helm) -> None:
     assert found["spec"]["template"]["spec"]["initContainers"][0]["name"] == "download"
 
 
+@pytest.mark.parametrize(("keep", "deleted"), [(True, "Retain"), (False, "Delete")])
+def test_what_becomes_of_volumes_is_one_value(helm: Helm, keep: bool, deleted: str) -> None:
+    cache = {"keep": keep}
+    set_of_replicas = engine(helm.objects({"modelCache": PER_REPLICA | cache}))
+    policy = set_of_replicas["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert policy == {"whenScaled": "Retain", "whenDeleted": deleted}
+    claim = pick(helm.objects({"modelCache": cache}), "PersistentVolumeClaim")
+    assert ("annotations" in claim["metadata"]) is keep
+
+
 @pytest.mark.parametrize(
     ("variant", "strategy"),
     [
         ("defaults", {"type": "Recreate"}),
         ("three-replicas-one-volume", {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+        ("existing-claim", {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
     ],
 )
 def test_an_update_waits_for_no_volume_and_no_gpu_that_the_old_replica_holds(
@@ -389,6 +439,29 @@ def test_the_download_reaches_the_hub_and_names_alone(helm: Helm) -> None:
     assert ports == [(443, "TCP"), (53, "UDP"), (53, "TCP")]
 
 
+@pytest.mark.parametrize("variant", ["defaults", "router"])
+def test_the_test_reaches_what_it_asks_and_names_alone(objects: list[Object], variant: str) -> None:
+    policy = pick(objects, "NetworkPolicy", f"{NAME}-test")["spec"]
+    assert selects(policy["podSelector"]["matchLabels"], objects) == {f"Pod {NAME}-test"}
+    assert (policy["policyTypes"], policy["ingress"]) == (["Ingress", "Egress"], [])
+    asked, names = policy["egress"]
+    assert asked["ports"] == [{"port": "http", "protocol": "TCP"}]
+    reached = {name for to in asked["to"] for name in selects(to["podSelector"]["matchLabels"], objects)}
+    router = {f"Deployment {NAME}-router"} if variant == "router" else set()
+    assert reached == router | {f"{engine(objects)['kind']} {NAME}-engine"}
+    assert [(port["port"], port["protocol"]) for port in names["ports"]] == [(53, "UDP"), (53, "TCP")]
+
+
+def test_every_pod_has_a_network_policy(helm: Helm) -> None:
+    objects = helm.objects(VARIANTS["everything"])
+    policies = [found["spec"] for found in objects if found["kind"] == "NetworkPolicy"]
+    assert {name for policy in policies for name in selects(policy["podSelector"]["matchLabels"], objects)} == set(
+        pods(objects)
+    )
+    without = helm.objects(VARIANTS["no-network-policy"])
+    assert not [found for found in without if found["kind"] == "NetworkPolicy"]
+
+
 def test_an_engine_that_downloads_itself_reaches_the_hub_too(helm: Helm) -> None:
     policy = pick(helm.objects(VARIANTS["init-container"]), "NetworkPolicy", f"{NAME}-engine")["spec"]
     ports = [(port["port"], port["protocol"]) for rule in policy["egress"] for port in rule["ports"]]
@@ -437,6 +510,9 @@ def test_outside_only_the_api_is_reachable(objects: list[Object], variant: str) 
         (rule,) = pick(objects, "HTTPRoute")["spec"]["rules"]
         assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/v1"}}]
         assert rule["backendRefs"] == [{"name": NAME, "port": 80}]
+        # Gateways of their own accord end a request earlier, Envoy's after 15 s.
+        longest = next(f.default for f in fields(ServingSettings) if f.name == "request_timeout_ms")
+        assert rule["timeouts"] == {"request": f"{longest // 1000}s"}
 
 
 # Arguments
@@ -485,7 +561,7 @@ def test_the_download_takes_its_arguments(objects: list[Object]) -> None:
     ]
     for container in found:
         given = cli._parser().parse_args(["download", *container["args"]])
-        assert given.revision == REVISION
+        assert [f"--model={given.model}", f"--revision={given.revision}"] == container["args"]
 
 
 def test_extras_reach_the_engine(helm: Helm) -> None:
@@ -517,6 +593,8 @@ def test_scale_follows_the_queue_and_the_tokens_and_never_the_cpu(objects: list[
             ("prometheus", f"sum(clef_queue_requests{selected})", "8"),
             ("prometheus", f"sum(clef_running_tokens{selected})", "131072"),
         ]
+        # KEDA's default takes a Prometheus that has no figures for a queue that is empty.
+        assert [t["metadata"]["ignoreNullValues"] for t in scaler["triggers"]] == ["false", "false"]
     assert scaler["scaleTargetRef"] == {
         "apiVersion": "apps/v1",
         "kind": engine(objects)["kind"],

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.k8s.chart import PRESETS, preset
+from tests.k8s.chart import PRESETS, REVISION, preset
 
 PER_REPLICA = {"mode": "perReplica", "download": "initContainer"}
 MONITORING = {
@@ -19,10 +19,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "by-tag": {"image": {"digest": "", "tag": "0.1.0", "pullSecrets": ["pull"]}},
     "three-replicas-one-volume": {"replicas": 3, "modelCache": {"accessModes": ["ReadWriteMany"]}},
     "three-replicas-a-volume-each": {"replicas": 3, "modelCache": PER_REPLICA},
-    "existing-claim": {"replicas": 2, "modelCache": {"existingClaim": "weights", "download": "none"}},
+    "existing-claim": {
+        "replicas": 2,
+        "modelCache": {"existingClaim": "weights", "download": "none", "accessModes": ["ReadWriteMany"]},
+    },
+    "prefetch": {"modelCache": {"prefetch": ["f" * 40, REVISION]}},
     "init-container": {"modelCache": {"download": "initContainer", "hubToken": {"secretName": "hub"}}},
     "hub-token": {"modelCache": {"hubToken": {"secretName": "hub"}, "extraEnv": [{"name": "A", "value": "b"}]}},
-    "two-gpus": {"gpu": {"count": 2}, "engineArgs": ["--tp-size", "2"]},
+    "two-gpus": {"gpu": {"count": 2}, "engineArgs": ["--log-level", "info"]},
     "settings": {"settings": {"max-prompt-tokens": 32768, "max-waiting-tokens": 12_000_000, "max-aspect-ratio": 2.5}},
     "hpa": {"autoscaling": {"kind": "hpa"}, "modelCache": {"accessModes": ["ReadWriteMany"]}},
     "keda": {
@@ -63,6 +67,5 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "ingress": {"enabled": True, "host": "clef.example"},
         "httpRoute": {"enabled": True, "parentRefs": [{"name": "door"}]},
         "gpu": {"count": 2, "products": ["NVIDIA-H200"]},
-        "engineArgs": ["--tp-size", "2"],
     },
 } | {path.stem: preset(path) for path in PRESETS}

@@ -20,7 +20,7 @@ spec:
   runtimeClassName: {{ . }}
   {{- end }}
   terminationGracePeriodSeconds: {{ .Values.shutdown.graceSeconds }}
-  {{- include "clef.placement" . | trim | nindent 2 }}
+  {{- include "clef.placement" (dict "root" . "onVolume" true) | trim | nindent 2 }}
   {{- with .Values.topologySpread }}
   topologySpreadConstraints:
     {{- range . }}
@@ -34,7 +34,7 @@ spec:
   {{- end }}
   initContainers:
     {{- if eq .Values.modelCache.download "initContainer" }}
-    - {{ include "clef.downloadContainer" . | indent 6 | trim }}
+    - {{ include "clef.downloadContainer" (merge (dict "revision" .Values.model.revision) .) | indent 6 | trim }}
     {{- else }}
     # Waits for the download: asked offline, the same command succeeds once every file is there.
     - name: wait-for-model
@@ -82,7 +82,8 @@ spec:
         {{- $text := ternary (toString $value) (ternary (printf "%.0f" $value) (toString $value) (and (kindIs "float64" $value) (eq (floor $value) $value))) (not (kindIs "float64" $value)) }}
         - {{ printf "--%s=%s" $name $text | quote }}
         {{- end }}
-        {{- with .Values.engineArgs }}
+        {{- $ranks := ternary (list "--tp-size" (toString .Values.gpu.count)) (list) (gt (int .Values.gpu.count) 1) }}
+        {{- with concat $ranks .Values.engineArgs }}
         - "--"
         {{- range . }}
         - {{ . | quote }}

@@ -83,20 +83,39 @@ securityContext:
     drop: [ALL]
 {{- end -}}
 
-{{- /* Where our pods may be placed. The download goes there too, as a volume may be bound to the first node that uses it. */ -}}
+{{- /* Whether one node at a time may mount the shared model cache. */ -}}
+{{- define "clef.volumeOfOneNode" -}}
+{{- if and (eq .Values.modelCache.mode "shared") (not (has "ReadWriteMany" .Values.modelCache.accessModes)) }}true{{ end -}}
+{{- end -}}
+
+{{- /*
+Where our pods may be placed: (dict "root" $ "onVolume" true), the latter for the pods that mount the model cache. The
+download goes where engines may, as a volume may be bound to the first node that uses it. On a volume of one node, engine
+and download must meet: else one of them holds the volume and waits for the other, which waits for the volume. The first
+of them may go anywhere, as the scheduler lets a pod that matches its own affinity.
+*/ -}}
 {{- define "clef.placement" -}}
-{{- with .Values.nodeSelector }}
+{{- $values := .root.Values }}
+{{- with $values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with $values.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- $affinity := deepCopy .Values.affinity }}
-{{- if .Values.gpu.products }}
-{{- $term := dict "matchExpressions" (list (dict "key" .Values.gpu.productLabel "operator" "In" "values" .Values.gpu.products)) }}
-{{- $_ := set $affinity "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" (list $term))) }}
+{{- $required := "requiredDuringSchedulingIgnoredDuringExecution" }}
+{{- $affinity := deepCopy $values.affinity }}
+{{- if $values.gpu.products }}
+{{- $term := dict "matchExpressions" (list (dict "key" $values.gpu.productLabel "operator" "In" "values" $values.gpu.products)) }}
+{{- $_ := set $affinity "nodeAffinity" (dict $required (dict "nodeSelectorTerms" (list $term))) }}
+{{- end }}
+{{- if and .onVolume (include "clef.volumeOfOneNode" .root) (eq $values.modelCache.download "job") }}
+{{- $labels := omit (fromYaml (include "clef.selector" (dict "root" .root "component" ""))) "app.kubernetes.io/component" }}
+{{- $both := dict "key" "app.kubernetes.io/component" "operator" "In" "values" (list "download" "engine") }}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $labels "matchExpressions" (list $both)) }}
+{{- $pods := deepCopy (default (dict) $affinity.podAffinity) }}
+{{- $_ := set $affinity "podAffinity" (set $pods $required (append (default (list) (index $pods $required)) $term)) }}
 {{- end }}
 {{- with $affinity }}
 affinity:
@@ -122,7 +141,7 @@ affinity:
 - {name: TRANSFORMERS_OFFLINE, value: "1"}
 {{- end -}}
 
-{{- /* The container that fetches the release. The same command goes on where it stopped. */ -}}
+{{- /* The container that fetches a revision, `.revision` beside the root's. The same command goes on where it stopped. */ -}}
 {{- define "clef.downloadContainer" -}}
 name: download
 image: {{ include "clef.image" (dict "image" .Values.image "of" "image") }}
@@ -130,7 +149,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 command: [clef-serve, download]
 args:
   - --model={{ .Values.model.repository }}
-  - --revision={{ .Values.model.revision }}
+  - --revision={{ .revision }}
 env:
   {{- include "clef.homeEnv" . | nindent 2 }}
   - {name: HF_XET_CHUNK_CACHE_SIZE_BYTES, value: "0"}
@@ -168,7 +187,7 @@ volumeMounts:
 {{- if and (eq $cache.mode "perReplica") $cache.existingClaim -}}
 {{- fail "modelCache.existingClaim is for modelCache.mode=shared" -}}
 {{- end -}}
-{{- if and (eq $cache.mode "shared") (not $cache.existingClaim) (not (has "ReadWriteMany" $cache.accessModes)) (or (gt (int .Values.replicas) 1) (ne .Values.autoscaling.kind "none")) -}}
+{{- if and (include "clef.volumeOfOneNode" .) (or (gt (int .Values.replicas) 1) (ne .Values.autoscaling.kind "none")) -}}
 {{- fail "more than one replica shares the model cache: set modelCache.accessModes=[ReadWriteMany], or modelCache.mode=perReplica with modelCache.download=initContainer" -}}
 {{- end -}}
 {{- /* 50 s: launch/server.py, LIMIT_WHEN_STOPPING_S */ -}}
@@ -181,8 +200,13 @@ volumeMounts:
 {{- if and (eq .Values.autoscaling.kind "keda") (not .Values.autoscaling.prometheusAddress) -}}
 {{- fail "autoscaling.kind=keda needs autoscaling.prometheusAddress" -}}
 {{- end -}}
-{{- if and (gt (int .Values.gpu.count) 1) (not (has "--tp-size" .Values.engineArgs)) (not (has "--tp" .Values.engineArgs)) -}}
-{{- fail (printf "gpu.count=%d needs engineArgs=[--tp-size, %q]: without it one GPU does the work" (int .Values.gpu.count) (toString .Values.gpu.count)) -}}
+{{- range .Values.engineArgs -}}
+{{- if regexMatch "^--(tp|tp-size|tensor-parallel-size)(=|$)" . -}}
+{{- fail (printf "gpu.count says how many GPUs the model is divided over; leave %s out of engineArgs" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $cache.prefetch (ne $cache.download "job") -}}
+{{- fail "modelCache.prefetch is for modelCache.download=job" -}}
 {{- end -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.host) -}}
 {{- fail "ingress.enabled needs ingress.host" -}}
