@@ -34,7 +34,8 @@ class BaselineError(ValueError):
 
 
 def write_baseline(path: Path, scopes: Mapping[str, Scope], *, asked_sha256: str, rules: Rules) -> None:
-    """Keep the figures of all scopes but those of single questions, whose few decisions make them jump.
+    """Keep the figures that rounding moves little: of all scopes but single questions, and not `ece_equal_mass`, whose bins
+    have their edges in the midst of the answers.
 
     Raises:
         BaselineError: the file cannot be written.
@@ -44,7 +45,7 @@ def write_baseline(path: Path, scopes: Mapping[str, Scope], *, asked_sha256: str
         "target_precision": rules.target_precision,
         "bins": rules.bins,
         "scopes": {
-            name: {metric: figure.value for metric, figure in scope.figures.items()}
+            name: {metric: figure.value for metric, figure in scope.figures.items() if metric != "ece_equal_mass"}
             for name, scope in scopes.items()
             if not name.startswith("question:")
         },
