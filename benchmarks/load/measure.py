@@ -9,6 +9,7 @@ import contextlib
 import gc
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -199,7 +200,7 @@ class Measurer:
         self.requests_sent = 0
         self._deadline = asyncio.get_running_loop().time() + settings.max_seconds
         self._idle_s: dict[str, float] = {}
-        self._probes = 0
+        self._probes: Counter[str] = Counter()
 
     async def preflight(self, server: Server) -> float:
         """Ask a few requests one after another; returns the slowest of those that count, in seconds.
@@ -212,8 +213,8 @@ class Measurer:
         return max(seconds)
 
     async def _probe(self, server: Server) -> float:
-        self._probes += 1
-        request = next(self._stream(server, f"probe-{self._probes}"))
+        self._probes[server.name] += 1
+        request = next(self._stream(server, f"probe-{self._probes[server.name]}"))
         self._spend(1)
         loop = asyncio.get_running_loop()
         started = loop.time()
