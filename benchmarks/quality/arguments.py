@@ -40,7 +40,11 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     data = parser.add_argument_group("what is asked")
     data.add_argument("--data", type=Path, required=True, metavar="FILE", help="the labelled records")
-    data.add_argument("--group-by", metavar="KEY", help="JSON lines: a key of every record, for figures by its values")
+    data.add_argument(
+        "--group-by",
+        metavar="KEY",
+        help="JSON lines: a key of every record, for figures by its values; id: by what stands before its first /",
+    )
     data.add_argument(
         "--sample", type=_whole, metavar="N", help="ask N records drawn at random by --seed [default: all]"
     )

@@ -88,7 +88,7 @@ def read_records(path: Path, *, group_by: str | None = None) -> Dataset:
     """The records of a file of JSON lines.
 
     Args:
-        group_by: a key of every record, whose value becomes its group.
+        group_by: a key of every record, whose value becomes its group; of an `id`, what stands before its first slash.
 
     Raises:
         DataError: the file cannot be read, or a line is not such a record.
@@ -134,7 +134,7 @@ def _record(read: Any, name: str, directory: Path, group_by: str | None) -> Reco
         request={key: value for key, value in read.items() if key in _SENT and value is not None},
         labels=dict(_labels(read.get("labels"), questions)),
         images=[_image(image, index, directory) for index, image in enumerate(read.get("images") or ())],
-        group=None if group_by is None else _scalar(read, group_by),
+        group=None if group_by is None else _group(read, group_by),
     )
 
 
@@ -144,6 +144,11 @@ def _scalar(read: Mapping[str, Any], key: str) -> str:
     if not isinstance(read[key], str | int | float):
         raise ValueError(f"{shorten(key)} must be text, a number or a boolean, not {json_kind(read[key])}")
     return str(read[key])
+
+
+def _group(read: Mapping[str, Any], key: str) -> str:
+    value = _scalar(read, key)
+    return value.partition("/")[0] if key == "id" else value  # whole ids would make each record a group of its own
 
 
 def _labels(labels: Any, questions: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

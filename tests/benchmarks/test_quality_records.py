@@ -74,6 +74,11 @@ def test_images_are_files_beside_the_data_or_data_urls(file: Path) -> None:
     assert read.body()["images"] == expected
 
 
+def test_a_group_by_id_is_what_stands_before_its_first_slash(file: Path) -> None:
+    data = read_records(write(file, record(id="unseen/invoices/3"), record(id="plain")), group_by="id")
+    assert [read.group for read in data.records] == ["unseen", "plain"]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
