@@ -22,7 +22,7 @@ from tests.k8s.chart import (
     pick,
     pods,
 )
-from tests.k8s.variants import PEER, PER_REPLICA, ROUTER, VARIANTS
+from tests.k8s.variants import PEER, PER_REPLICA, VARIANTS
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -100,15 +100,6 @@ def test_no_pod_but_the_router_gets_a_token(objects: list[Object]) -> None:
     assert with_token <= {f"Deployment {NAME}-router"}
     accounts = [found for found in objects if found["kind"] == "ServiceAccount"]
     assert all(account["automountServiceAccountToken"] is False for account in accounts)
-
-
-def test_the_router_may_only_find_pods_of_its_namespace(helm: Helm) -> None:
-    objects = helm.objects(VARIANTS["router"])
-    assert pick(objects, "Role")["rules"] == [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-    ]
-    assert pick(objects, "RoleBinding")["roleRef"]["name"] == f"{NAME}-router"
-    assert not [found for found in objects if found["kind"].startswith("Cluster")]
 
 
 # Images
@@ -476,39 +467,17 @@ def test_named_peers_may_ask_and_helms_test_still_may(helm: Helm) -> None:
     assert selects(test["podSelector"]["matchLabels"], objects) == {f"Pod {NAME}-test"}
 
 
-def test_behind_a_router_only_the_router_asks_the_engines(helm: Helm) -> None:
-    objects = helm.objects(VARIANTS["router"])
-    asking, _ = pick(objects, "NetworkPolicy", f"{NAME}-engine")["spec"]["ingress"]
-    (asker,) = asking["from"]
-    assert selects(asker["podSelector"]["matchLabels"], objects) == {f"Deployment {NAME}-router"}
-
-
-def test_the_router_is_off_by_default_and_finds_engines_by_their_labels(helm: Helm) -> None:
-    assert not [name for name in pods(helm.objects()) if "router" in name]
-    objects = helm.objects({"router": ROUTER})
-    router = pick(objects, "Deployment", f"{NAME}-router")
-    assert router["spec"]["replicas"] == 2
-    (container,) = router["spec"]["template"]["spec"]["containers"]
-    arguments = container["args"]
-    at = arguments.index("--selector") + 1
-    labels = dict(entry.split("=", 1) for entry in arguments[at : at + 3])
-    assert selects(labels, objects) == {f"Deployment {NAME}-engine"}
-    assert {"--policy=prefix_hash", "--service-discovery", f"--service-discovery-namespace={NAMESPACE}"} <= set(
-        arguments
-    )
-
-
 @pytest.mark.parametrize("variant", ["ingress", "http-route"])
 def test_outside_only_the_api_is_reachable(objects: list[Object], variant: str) -> None:
     if variant == "ingress":
         spec = pick(objects, "Ingress")["spec"]
         (rule,) = spec["rules"]
-        assert [path["path"] for path in rule["http"]["paths"]] == ["/v1"]
+        assert [path["path"] for path in rule["http"]["paths"]] == ["/v1/systemone", "/v1/models"]
         assert rule["http"]["paths"][0]["backend"]["service"] == {"name": NAME, "port": {"name": "http"}}
         assert spec["tls"] == [{"hosts": ["clef.example"], "secretName": "clef-tls"}]
     else:
         (rule,) = pick(objects, "HTTPRoute")["spec"]["rules"]
-        assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/v1"}}]
+        assert [match["path"]["value"] for match in rule["matches"]] == ["/v1/systemone", "/v1/models"]
         assert rule["backendRefs"] == [{"name": NAME, "port": 80}]
         # Gateways of their own accord end a request earlier, Envoy's after 15 s.
         longest = next(f.default for f in fields(ServingSettings) if f.name == "request_timeout_ms")
