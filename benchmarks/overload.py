@@ -14,29 +14,21 @@ import json
 import math
 import os
 import platform
-import queue
 import re
-import signal
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from benchmarks._server import ServerFailedError, serving
 from benchmarks._workloads import question_set
 from launch.mini.corpus import lines
 
-ROOT = Path(__file__).resolve().parents[1]
-START_TIMEOUT_S = 300
-STOP_TIMEOUT_S = 90
 # As good as no limit, and no more digits than the command line takes.
 WITHOUT_LIMITS = {
     "--max-running-requests": 100_000,
@@ -47,10 +39,6 @@ WITHOUT_LIMITS = {
 }
 # What the server says of a request that it let in and could not answer in time.
 LATE = ("the answer was not there before the deadline", "its turn did not come before its deadline")
-
-
-class ServerFailedError(Exception):
-    """The server did not start or stop; the message ends with the last lines of its log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,57 +147,6 @@ async def open_load(
         task.cancel()
     await asyncio.gather(*pending, return_exceptions=True)
     return [task.result() for task in done] + [Reply(status=0, reason="unanswered", seconds=stay_s)] * len(pending)
-
-
-@contextlib.contextmanager
-def serving(arguments: Sequence[str], say: Callable[[str], None]) -> Iterator[str]:
-    """The URL of a `clef-serve up` that runs with these arguments meanwhile.
-
-    Raises:
-        ServerFailedError: it did not start or stop.
-    """
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
-
-        def tail() -> str:
-            log.seek(0)
-            return "\n".join(log.read().splitlines()[-20:])
-
-        command = [sys.executable, "-m", "launch", "up", "--device", "cpu", "--port", "0", *arguments]
-        say(" ".join(command[1:]))
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
-        )
-        try:
-            yield _ready_url(process, tail)
-            process.send_signal(signal.SIGTERM)
-            if process.wait(STOP_TIMEOUT_S) != 0:
-                raise ServerFailedError(f"the server ended with status {process.returncode}:\n{tail()}")
-        except subprocess.TimeoutExpired as err:
-            raise ServerFailedError(f"the server did not stop:\n{tail()}") from err
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _ready_url(process: "subprocess.Popen[str]", tail: Callable[[], str]) -> str:
-    found: queue.Queue[str | None] = queue.Queue()
-
-    def read() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if ready := re.search(r"clef-serve is ready at (http://\S+)", line):
-                found.put(ready[1])
-        found.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    try:
-        url = found.get(timeout=START_TIMEOUT_S)
-    except queue.Empty:
-        url = None
-    if url is None:
-        raise ServerFailedError(f"the server did not start:\n{tail()}")
-    return url
 
 
 @contextlib.asynccontextmanager

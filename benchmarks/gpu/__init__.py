@@ -1,0 +1,1 @@
+"""Measurements that need a CUDA GPU; each script installs nothing."""
