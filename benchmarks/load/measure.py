@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from benchmarks.load.intervals import percentile
 from benchmarks.load.progress import Progress
-from benchmarks.load.requests import Request, request_stream, taken
+from benchmarks.load.requests import Request, RequestStream, request_stream, taken
 from benchmarks.load.samples import ANSWERED, Sample, Samples, cache_report, latency_report, outcomes
 from benchmarks.load.schedule import poisson
 from benchmarks.load.sender import Flight, Reply, Sent, closed_loop, open_loop
@@ -214,21 +214,26 @@ class Measurer:
 
     async def _probe(self, server: Server) -> float:
         self._probes[server.name] += 1
-        request = next(self._stream(server, f"probe-{self._probes[server.name]}"))
-        self._spend(1)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        try:
-            async with asyncio.timeout(max(self.settings.timeout_s, 1.0)):
-                outcome = (await server.ask(request.body)).outcome
-        except TimeoutError:
-            outcome = "timeout"
+        stream = self._stream(server, f"probe-{self._probes[server.name]}")
+        outcome, seconds = await self._ask_alone(server, next(stream.requests))
         if outcome != ANSWERED and server.name not in self._idle_s:
             raise UnusableServerError(
                 f"server {server.name} did not answer the first request ({outcome}); "
                 "is the URL with its path right, and the model and the key?"
             )
-        return loop.time() - started if outcome == ANSWERED else math.inf
+        return seconds if outcome == ANSWERED else math.inf
+
+    async def _ask_alone(self, server: Server, request: Request) -> tuple[str, float]:
+        """The outcome of a request that belongs to no slice, and its seconds."""
+        self._spend(1)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                outcome = (await server.ask(request.body)).outcome
+        except TimeoutError:
+            outcome = "timeout"
+        return outcome, loop.time() - started
 
     async def _settle(self, server: Server) -> bool:
         loop = asyncio.get_running_loop()
@@ -239,7 +244,7 @@ class Measurer:
             await asyncio.sleep(0.1)
         return True
 
-    def _stream(self, server: Server, draw: str) -> Iterator[Request]:
+    def _stream(self, server: Server, draw: str) -> RequestStream:
         return request_stream(
             self.settings.workload,
             seed=self.settings.seed,
@@ -266,12 +271,14 @@ class Measurer:
         if not await self._settle(server):
             point.settled = False
         stream = self._stream(server, draw)
+        for primer in stream.primers:
+            await self._ask_alone(server, primer)
         until = settings.warmup_s + settings.duration_s / settings.slices
         flight = Flight()
         if point.load.rate_rps is not None:
             due = poisson(point.load.rate_rps, until, f"{settings.seed}/{draw}/arrivals")
             self._spend(len(due))
-            requests = taken(stream, len(due))
+            requests = taken(stream.requests, len(due))
             running = open_loop(
                 due,
                 lambda number: server.ask(requests[number].body),
@@ -289,7 +296,7 @@ class Measurer:
                 lambda number: server.ask(requests[number].body),
                 timeout_s=settings.timeout_s,
                 max_requests=settings.max_requests - self.requests_sent,
-                prepare=lambda _: requests.append(next(stream)),
+                prepare=lambda _: requests.append(next(stream.requests)),
                 lost=self._lost(0),
                 flight=flight,
             )

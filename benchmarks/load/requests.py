@@ -39,10 +39,26 @@ class Request:
     body: bytes
 
 
-def request_stream(workload: Workload, *, seed: int, draw: str, namespace: str, model: str) -> Iterator[Request]:
-    """Requests without end, the same ones for the same seed and draw but for the namespace in the ids of their states."""
-    make = _own_requests if workload.own else _made_requests
-    return make(workload, random.Random(f"{seed}/{draw}"), namespace, model)
+@dataclass(frozen=True, kw_only=True)
+class RequestStream:
+    """Requests without end, and those to ask before the first of them.
+
+    A server that has run for a while knows the states that are alive. `primers` ask each of them once, so that a slice begins
+    in the middle of such a time and not with a rush of cold states.
+    """
+
+    primers: tuple[Request, ...]
+    requests: Iterator[Request]
+
+
+def request_stream(workload: Workload, *, seed: int, draw: str, namespace: str, model: str) -> RequestStream:
+    """The same requests for the same seed and draw but for the namespace in the ids of their states."""
+    drawn = random.Random(f"{seed}/{draw}")
+    if workload.own:
+        return RequestStream(primers=(), requests=_own_requests(workload, drawn, namespace, model))
+    makers = [_PartMaker(part, number, drawn, namespace, model) for number, part in enumerate(workload.parts)]
+    primers = tuple(request for maker in makers for request in maker.primers())
+    return RequestStream(primers=primers, requests=_made_requests(makers, drawn))
 
 
 def taken(stream: Iterator[Request], count: int) -> list[Request]:
@@ -80,28 +96,34 @@ class _State:
 class _PartMaker:
     """Makes the requests of one part."""
 
-    def __init__(self, part: Part, number: int, draw: random.Random, namespace: str) -> None:
-        self._part, self._draw = part, draw
+    def __init__(self, part: Part, number: int, draw: random.Random, namespace: str, model: str) -> None:
+        self.part, self._draw, self._model = part, draw, model
         self._namespace, self._born, self._fresh_sets = f"{namespace}/{number}", 0, 0
         # Ages differ from the start, or all states would be replaced at once.
         self._live = [self._new(draw.randint(1, part.asks_per_state)) for _ in range(part.live_states)]
 
     def _new(self, asks: int) -> _State:
-        part, draw = self._part, self._draw
+        part, draw = self.part, self._draw
         identity = state_id(self._namespace, self._born)
         self._born += 1
         content = _content(part, identity, draw.randint(*part.state_characters), draw)
         return _State(identity, content, [_image(part.images, identity, n) for n in range(_count(part.images))], asks)
 
-    def next(self, model: str) -> Request:
-        part, draw = self._part, self._draw
+    def primers(self) -> list[Request]:
+        """One request about each state that is alive."""
+        return [self._about(state) for state in self._live]
+
+    def next(self) -> Request:
+        """One request more."""
         if not self._live:
-            state = self._new(1)
-        else:
-            position = draw.randrange(len(self._live))
-            if self._live[position].asks_left == 0:
-                self._live[position] = self._new(part.asks_per_state)
-            state = self._live[position]
+            return self._about(self._new(1))
+        position = self._draw.randrange(len(self._live))
+        if self._live[position].asks_left == 0:
+            self._live[position] = self._new(self.part.asks_per_state)
+        return self._about(self._live[position])
+
+    def _about(self, state: _State) -> Request:
+        part, draw = self.part, self._draw
         state.asks_left -= 1
         if part.question_sets:
             unasked = [number for number in range(part.question_sets) if number not in state.asked]
@@ -110,23 +132,22 @@ class _PartMaker:
             chosen, self._fresh_sets = self._fresh_sets, self._fresh_sets + 1
         kind = "cold" if not state.asked else "repeated" if chosen in state.asked else "prefix"
         state.asked.add(chosen)
-        body: dict[str, Any] = {"model": model, "state": state.content, "questions": question_set(part, chosen)}
+        body: dict[str, Any] = {"model": self._model, "state": state.content, "questions": question_set(part, chosen)}
         if state.images:
             body["images"] = state.images
         return Request(kind=kind, part=part.name, body=orjson.dumps(body))
 
 
-def _made_requests(workload: Workload, draw: random.Random, namespace: str, model: str) -> Iterator[Request]:
-    makers = [_PartMaker(part, number, draw, namespace) for number, part in enumerate(workload.parts)]
-    weights = [part.weight for part in workload.parts]
+def _made_requests(makers: Sequence[_PartMaker], draw: random.Random) -> Iterator[Request]:
+    weights = [maker.part.weight for maker in makers]
     earlier: list[list[bytes]] = [[] for _ in makers]
     while True:
         number = draw.choices(range(len(makers)), weights)[0]
-        part, before = workload.parts[number], earlier[number]
+        part, before = makers[number].part, earlier[number]
         if before and draw.random() < part.repeat_share:
             yield Request(kind="repeated", part=part.name, body=draw.choice(before))
             continue
-        request = makers[number].next(model)
+        request = makers[number].next()
         if part.repeat_share:
             before.append(request.body)
             del before[:-REMEMBERED]

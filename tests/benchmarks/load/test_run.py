@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.load.measure import Load, Measurer, Point, Settings, UnusableServerError
+from benchmarks.load.measure import PROBES, Load, Measurer, Point, Settings, UnusableServerError
 from benchmarks.load.progress import Progress
 from benchmarks.load.report import GENERATOR_LIMITED, MET, NOT_MEASURED, NOT_MET, exit_status
 from benchmarks.load.run import RunResult, comparison, find_rates, run_loads
@@ -100,6 +100,14 @@ def test_agents_meet_their_states_again_within_a_point_and_never_in_the_next() -
     half = len(server.bodies) // 2
     states = [{body["state"] for body in part} for part in (server.bodies[:half], server.bodies[half:])]
     assert len(states[0] & states[1]) <= 4  # those alive where the list is cut
+
+
+def test_states_that_are_alive_have_been_asked_before_a_slice() -> None:
+    server = SimulatedServer(service_s=0.001)
+    measured(server, settings(workload=read_workload("agents"), slo=None, duration_s=2, warmup_s=0), 20)
+    states = [body["state"] for body in server.bodies[PROBES + 1 :]]  # one more asks whether the server is idle
+    assert len(set(states[:4])) == 4
+    assert set(states[:4]) & set(states[4:])
 
 
 def test_a_warm_up_is_asked_and_not_counted() -> None:

@@ -17,7 +17,9 @@ COUNT = 200
 def requests(
     workload: Workload, *, seed: int = 1, draw: str = "0", namespace: str = "n", count: int = COUNT
 ) -> list[Request]:
-    return taken(request_stream(workload, seed=seed, draw=draw, namespace=namespace, model="clef"), count)
+    """Primers first."""
+    stream = request_stream(workload, seed=seed, draw=draw, namespace=namespace, model="clef")
+    return [*stream.primers, *taken(stream.requests, count)]
 
 
 def bodies(made: list[Request]) -> list[dict[str, Any]]:
@@ -64,7 +66,9 @@ def test_kinds_are_what_their_names_say() -> None:
     states: set[str] = set()
     seen: set[bytes] = set()
     kinds: Counter[str] = Counter()
-    for request in requests(read_workload("agents"), count=1000):
+    made = requests(read_workload("agents"), count=1000)
+    assert [request.kind for request in made[:4]] == ["cold"] * 4  # the primers
+    for request in made:
         state = json.loads(request.body)["state"]
         expected = "repeated" if request.body in seen else "prefix" if state in states else "cold"
         assert request.kind == expected
