@@ -22,7 +22,7 @@ from tests.serving.harness import SERVED_NAME
 pytestmark = pytest.mark.engine
 
 STATES = [text(seed, 600) for seed in range(8)]
-QUESTION_SETS = [{"refund": REFUND}, {"team": TEAM, "urgency": URGENCY}]
+QUESTION_SETS: list[dict[str, Any]] = [{"refund": REFUND}, {"team": TEAM, "urgency": URGENCY}]
 PROMPTS = ["--max-prompt-tokens", "4096", "--served-model-name", SERVED_NAME]
 
 

@@ -152,6 +152,18 @@ def test_a_refusal_for_now_costs_one_more_attempt_and_passes_as_it_is(
     assert (len(one.refusals), len(other.refusals)) == (8, 8)
 
 
+def test_where_all_engines_refuse_again_and_again_it_refuses_itself(arguments: list[str]) -> None:
+    refusing = RefusingEngine()
+    with running_server(make_app(refusing)) as url, routing(arguments, [url]) as router:
+        refusing.refusals += [OverloadedError("full", retry_after_ms=1700)] * 30
+        answers = [router.ask(REQUEST) for _ in range(12)]  # ten in a row open its circuit breaker
+        left = len(refusing.refusals)
+        last = router.ask(REQUEST)
+    assert {answer.status_code for answer in (*answers, last)} == {503}
+    assert len(refusing.refusals) == left > 0
+    assert (last.json()["error"]["code"], last.headers["retry-after"]) == ("no_available_workers", "1")
+
+
 LARGE = REQUEST | {"state": "x" * 2**23}
 
 
@@ -189,6 +201,7 @@ def test_which_headers_pass(router: Router, engine: Backend) -> None:
 
 
 CHANGED: dict[str, tuple[str, Any]] = {
+    "a-size-beyond-1e-22": ("3.1416e-150", 3.1415999999999997e-150),
     "more-than-15-digits": ("-420436.77081902884", -420436.7708190288),
     "more-than-64-bits": ("123456789012345678901234567890", 1.2345678901234568e29),
     "a-key-twice": ('{"a":1,"a":2}', {"a": 2}),

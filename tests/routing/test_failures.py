@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.routing.backends import Backend, backends
+from tests.routing.backends import Backend, Seen, backends
 from tests.routing.routers import SHORT_WAITS, Router, place, routing, until
 from tests.serving.harness import SERVED_NAME
 
@@ -93,6 +93,29 @@ def test_a_full_engine_sends_requests_to_the_other(arguments: list[str]) -> None
             assert place(router.ask(question(state)), engines) == 0
             engines[1].engine.held = False
             assert [place(answer.result(), engines) for answer in waiting] == [1, 1]
+
+
+def test_an_engine_where_eight_wait_is_left_out_while_another_has_fewer(arguments: list[str]) -> None:
+    """smg's own limit (--worker-overload-waiting-requests); it learns of them from /v1/loads."""
+    polled = "--load-monitor-interval=1"
+    with (
+        backends(2, max_running_requests=1, max_waiting_requests=20) as engines,
+        routing(arguments, [engine.url for engine in engines], polled) as router,
+    ):
+        state = next(state for state in STATES if place(router.ask(question(state)), engines) == 1)
+        engines[1].engine.held = True
+        with ThreadPoolExecutor(9) as pool:
+            waiting = [pool.submit(router.ask, question(state)) for _ in range(9)]
+            until(lambda: engines[1].lifecycle.in_flight == 9, WAIT_S)
+            asked = len(loads(engines[1]))
+            until(lambda: len(loads(engines[1])) >= asked + 2, WAIT_S)  # the first may have been under way
+            assert place(router.ask(question(state)), engines) == 0
+            engines[1].engine.held = False
+            assert [place(answer.result(), engines) for answer in waiting] == [1] * 9
+
+
+def loads(engine: Backend) -> list[Seen]:
+    return [seen for seen in engine.seen if seen.path.startswith("/v1/loads")]
 
 
 def test_a_client_that_leaves_is_forgotten_by_the_engine(router: Router, engines: list[Backend]) -> None:
