@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def request_body(options: int, state: str, salt: int) -> dict[str, Any]:
 
 def state_of(tokenizer: Any, tokens: int) -> str:
     """Text of about so many tokens, at least one line."""
-    lines, counted = [], 0
+    lines: list[str] = []
+    counted = 0
     while not lines or counted < tokens:
         lines.append(STATE_LINE.format(number=1000 + len(lines)))
         counted += len(tokenizer(lines[-1], add_special_tokens=False).input_ids)
@@ -131,9 +133,9 @@ def compare(sides: Sides, options: int, state: str, budget_s: float) -> dict[str
         salt += 1
         body = request_body(options, state, salt)
         theirs, ours = sides.sglang_request(body), parse_request(body)
-        times["sglang"].append(milliseconds(lambda request=theirs: sides.sglang(request)))
-        times["first"].append(milliseconds(lambda request=ours: sides.ours(request)))
-        times["repeated"].append(milliseconds(lambda request=ours: sides.ours(request)))
+        times["sglang"].append(milliseconds(partial(sides.sglang, theirs)))
+        times["first"].append(milliseconds(partial(sides.ours, ours)))
+        times["repeated"].append(milliseconds(partial(sides.ours, ours)))
     sglang, first, repeated = (statistics.median(times[name]) for name in ("sglang", "first", "repeated"))
     return {
         "options": options,

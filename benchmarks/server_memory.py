@@ -126,7 +126,7 @@ def video(draw: Draw) -> Message:
 def multipart(draw: Draw) -> Message:
     """An asset in a part of its own."""
     request = _request(draw, state="See <photo>.", assets={"<photo>": {"part": "asset-0"}})
-    parts = {
+    parts: dict[str, tuple[str | None, str | bytes, str]] = {
         "request": (None, json.dumps(request), "application/json"),
         "asset-0": ("photo.png", _encoded(draw, "PNG"), "image/png"),
     }

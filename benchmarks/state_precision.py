@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks._sides import Answer, SideFailedError, SideSettings, running
 from benchmarks._workloads import Prompt, Workloads, largest_difference, probabilities
@@ -146,7 +146,7 @@ def compare(expected: list[list[Answer]], found: list[list[Answer]]) -> Outcome:
     )
 
 
-def measure(dtype: str, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(dtype: Literal["float32", "bfloat16"], say: Callable[[str], None]) -> dict[str, Any]:
     """Run every variant and print the table; returns the JSON object."""
     from transformers import AutoTokenizer
 
@@ -164,7 +164,7 @@ def measure(dtype: str, say: Callable[[str], None]) -> dict[str, Any]:
             device="cpu",
             dtype=dtype,
             max_prompt_tokens=longest,
-            extra_args=arguments,  # type: ignore[arg-type]
+            extra_args=arguments,
         )
 
     say("no cache")

@@ -115,6 +115,7 @@ def video_file(
     out = io.BytesIO()
     with av.open(out, "w", format=container) as file:
         stream = file.add_stream(codec, rate=fps, options=options)
+        assert isinstance(stream, av.VideoStream)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
         prepare(stream)
