@@ -53,6 +53,21 @@ def test_a_key_that_is_not_known_is_refused_at_every_level(helm: Helm, path: tup
     assert "tpyo" in helm.refusal(with_typo(path))
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"topologySpread": [{"topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "tpyo": 1}]},
+        {"extraEnv": [{"name": "A", "tpyo": "b"}]},
+        {"modelCache": {"extraEnv": [{"name": "A", "tpyo": "b"}]}},
+        {"resources": {"tpyo": {"cpu": "1"}}},
+        {"affinity": {"tpyo": {}}},
+    ],
+    ids=["topologySpread", "extraEnv", "modelCache.extraEnv", "resources", "affinity"],
+)
+def test_so_is_one_inside_a_list_or_what_the_chart_adds_to(helm: Helm, values: dict[str, Any]) -> None:
+    assert "tpyo" in helm.refusal(values)
+
+
 def test_both_majors_refuse_by_the_schema(any_helm: Helm) -> None:
     assert "replica" in any_helm.refusal({"replica": 2})
     assert "replicas" in any_helm.refusal({"replicas": 0})

@@ -52,6 +52,13 @@ def test_every_object_is_of_the_release_and_none_is_there_twice(helm: Helm, vari
     assert len(set(kinds(objects))) == len(objects)
 
 
+def test_a_kubernetes_that_is_too_old_is_refused_and_the_oldest_tested_is_not(any_helm: Helm) -> None:
+    oldest = KUBERNETES[0]
+    refused = any_helm.run("template", {}, "--kube-version", "1.28.15").error
+    assert f"requires kubeVersion: >={oldest}.0-0" in (refused or "")
+    assert any_helm.run("template", {}, "--kube-version", f"{oldest}.0").error is None
+
+
 def test_what_is_installed_by_default(helm: Helm) -> None:
     names = [name.replace(name[-8:], "HASH") if name.startswith("Job") else name for name in kinds(helm.objects())]
     assert names == [
