@@ -3,20 +3,15 @@
 It shows the server at work without a GPU; its answers mean nothing. Knows nothing of serving.
 """
 
-import json
 import math
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launch.mini.corpus import lines
-from model_plugin.checkpoint import (
-    HEAD_CONFIG_FILE,
-    HEAD_WEIGHTS_FILE,
-    HeadConfig,
-    head_tensor_shapes,
-    read_release,
-)
+from launch.mini.release import write_release
+from launch.mini.tokenizer import learn_tokenizer
+from model_plugin.checkpoint import HeadConfig, head_tensor_shapes, read_release
 
 if TYPE_CHECKING:
     import torch
@@ -26,24 +21,11 @@ SEED = 20260117
 MARKER_FILE = "DEMONSTRATION_RANDOM_WEIGHTS.txt"
 CONTEXT_TOKENS = 65_536  # as Cloudflare documents for Clef
 VOCABULARY_SIZE = 4096  # a multiple of 64, as a vocabulary-parallel LM head wants
-# Learned tokens; the rest holds the special ones and spare rows, like Qwen's own padded vocabulary.
-LEARNED_TOKENS = VOCABULARY_SIZE - 64
 CORPUS_LINES = 6000
 
 HEAD = HeadConfig(hidden_size=128, width=64, routing_layers=2, layers=2, heads=4, feedforward=128)
 # The joint path would vanish in a random head whose gate is as small as an untrained one's.
 HEAD_SCALARS = {"prior_logit_scale": 0.0, "joint_logit_scale": 1.0, "residual_gate": 0.5}
-
-MEDIA_TOKENS = {
-    "image_token": "<|image_pad|>",
-    "video_token": "<|video_pad|>",
-    "vision_bos_token": "<|vision_start|>",
-    "vision_eos_token": "<|vision_end|>",
-}
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 def build_demo_release(directory: Path) -> Path:
@@ -71,64 +53,21 @@ def build_demo_release(directory: Path) -> Path:
 
 def _write_release(release: Path) -> None:
     import torch
-    from transformers import (
-        Qwen2VLImageProcessor,
-        Qwen3_5ForConditionalGeneration,
-        Qwen3VLProcessor,
-        Qwen3VLVideoProcessor,
-    )
+    from transformers import Qwen3_5ForConditionalGeneration
 
     tokenizer = _tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         backbone = Qwen3_5ForConditionalGeneration(_backbone_config(tokenizer)).to(torch.bfloat16)
         head = _head_tensors()
-    _quietly(backbone.save_pretrained, release)
-    media: dict[str, Any] = {"patch_size": 16, "merge_size": 2, "temporal_patch_size": 2}
-    processor = Qwen3VLProcessor(
-        image_processor=Qwen2VLImageProcessor(**media),
-        video_processor=Qwen3VLVideoProcessor(**media),
-        tokenizer=tokenizer,
-        chat_template=CHAT_TEMPLATE,
-    )
-    processor.save_pretrained(release)
-    processor.image_processor.save_pretrained(release)
-    _declare_no_deepstack(release / "config.json")
-    _save_head(release, head)
+    write_release(release, backbone=backbone, tokenizer=tokenizer, head=HEAD, head_tensors=head)
     note = "Randomly initialised: it shows the server at work, and its answers mean nothing. Not a Clef model.\n"
     (release / MARKER_FILE).write_text(note, encoding="utf-8")
 
 
 def _tokenizer() -> "PreTrainedTokenizerBase":
-    """Qwen3.5's byte-level tokenizer with a vocabulary learned here, so that token counts are realistic."""
-    from tokenizers import AddedToken, trainers
-    from transformers import Qwen3_5Tokenizer
-
-    learner = Qwen3_5Tokenizer().backend_tokenizer
-    trainer = trainers.BpeTrainer(
-        vocab_size=LEARNED_TOKENS, show_progress=False, initial_alphabet=_byte_alphabet(), special_tokens=[]
-    )
-    learner.train_from_iterator(lines(CORPUS_LINES), trainer)
-    learned = json.loads(learner.to_str())["model"]
-    tokenizer = Qwen3_5Tokenizer(
-        vocab=learned["vocab"],
-        merges=[tuple(merge) for merge in learned["merges"]],
-        eos_token="<|im_end|>",  # noqa: S106 - a token of text
-        pad_token="<|endoftext|>",  # noqa: S106
-        extra_special_tokens=MEDIA_TOKENS,
-        model_max_length=CONTEXT_TOKENS,
-    )
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]}, replace_extra_special_tokens=False)
-    # Qwen adds these without marking them special: they survive a decode that skips special tokens.
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in ("<think>", "</think>")])
-    assert len(tokenizer) <= VOCABULARY_SIZE, len(tokenizer)
-    return tokenizer
-
-
-def _byte_alphabet() -> list[str]:
-    from tokenizers import pre_tokenizers
-
-    return sorted(pre_tokenizers.ByteLevel.alphabet())
+    """A vocabulary learned from the corpus, so that token counts are realistic."""
+    return learn_tokenizer(lines(CORPUS_LINES), vocabulary_size=VOCABULARY_SIZE, context_tokens=CONTEXT_TOKENS)
 
 
 def _backbone_config(tokenizer: "PreTrainedTokenizerBase") -> "Qwen3_5Config":
@@ -199,36 +138,6 @@ def _head_tensors() -> "dict[str, torch.Tensor]":
         else:
             tensors[name] = torch.zeros(shape)
     return {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
-
-
-def _save_head(release: Path, tensors: "dict[str, torch.Tensor]") -> None:
-    from safetensors.torch import save_file
-
-    save_file(tensors, release / HEAD_WEIGHTS_FILE)
-    values = {name: value for name, value in vars(HEAD).items() if name != "dropout"}
-    (release / HEAD_CONFIG_FILE).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    for path in release.glob("*.safetensors"):
-        path.chmod(0o644)  # safetensors writes files for the owner alone
-
-
-def _declare_no_deepstack(path: Path) -> None:
-    """Transformers leaves the key out, and SGLang would then assume three levels of vision features."""
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config["vision_config"]["deepstack_visual_indexes"] = []
-    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-
-
-def _quietly(save: Any, release: Path) -> None:
-    """Save without Transformers' progress bar, which would run through our own progress lines."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        save(release)
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_no_response_is_outside_the_document(served: Served, tmp_path: Path) -> 
     for mode, process in running.items():
         assert process.returncode == 0, outputs[mode]
         report = json.loads((tmp_path / f"{mode}.json").read_text(encoding="utf-8"))
-        assert report["operations"]["tested"] == report["operations"]["total"] == 5
+        assert report["operations"]["tested"] == report["operations"]["total"] == 9
         assert (report["failures"], report["errors"], report["filtered"]) == ([], [], 0)
         cases += report["test_cases"]["generated"]
         # Counted for valid cases alone.

@@ -11,7 +11,7 @@ from clef_finetune.jsm import load_jsm
 from transformers import AutoProcessor, AutoTokenizer
 
 from launch.demo_records import RECORDS
-from launch.mini import build
+from launch.mini import release as release_files
 from launch.mini.build import CONTEXT_TOKENS, HEAD, MARKER_FILE, VOCABULARY_SIZE, build_demo_release
 from model_plugin.checkpoint import read_release
 
@@ -68,10 +68,10 @@ def test_building_it_again_gives_the_same_bytes_and_leaves_torchs_random_state_a
 
 
 def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(release: Path, tensors: Any) -> None:
+    def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(build, "_save_head", fail)
+    monkeypatch.setattr(release_files, "save_head", fail)
     with pytest.raises(OSError, match="No space left"):
         build_demo_release(tmp_path / "release")
     assert list(tmp_path.iterdir()) == []

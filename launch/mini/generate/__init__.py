@@ -1,0 +1,57 @@
+"""Generates labelled records: invented tickets, invoices, alerts and tool calls, and drills of matching and comparing.
+
+A record is a dict as clef-finetune reads one a line: `id`, `state`, `questions`, `labels`. Its number and split decide it
+wholly, so any part of a stream can be made again.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, get_args
+
+from launch.mini.generate.alerts import alert
+from launch.mini.generate.draw import Draw
+from launch.mini.generate.invoices import invoice
+from launch.mini.generate.matching import lookup, matching, naming
+from launch.mini.generate.numbers import comparison
+from launch.mini.generate.scaling import scaling
+from launch.mini.generate.tickets import ticket
+from launch.mini.generate.tools import tool
+
+SEED = 20261130
+# seen: new records over options that training knows. unseen: options that it does not know.
+Split = Literal["train", "validation", "heldout"]
+_NAMING_UNTIL = 10_000  # training begins with the drill of naming, which by this record has given way to all others
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+_Maker = Callable[[Draw, str], dict[str, Any]]
+
+
+def _domain(make: Callable[..., dict[str, Any]], *, unseen: bool) -> _Maker:
+    return lambda draw, identity: make(draw, identity, unseen=unseen)
+
+
+_DOMAINS = {"tickets": ticket, "invoices": invoice, "alerts": alert, "tools": tool}
+_DRILLS: dict[str, _Maker] = {"matching": matching, "lookup": lookup, "numbers": comparison, "scales": scaling}
+# Of training: how often each family comes.
+_WEIGHTS = {
+    **{"tickets": 5, "invoices": 6, "alerts": 5, "tools": 4},
+    **{"matching": 3, "lookup": 1, "numbers": 4, "scales": 4},
+}
+
+
+def record(split: Split, number: int) -> dict[str, Any]:
+    """The record of that number. Held-out records are of the four domains alone, and every second asks unseen options."""
+    draw = Draw(f"{SEED}/{split}/{number}")
+    if split == "heldout":
+        family = tuple(_DOMAINS)[number // 2 % len(_DOMAINS)]
+        kind = "unseen" if number % 2 else "seen"
+        return _domain(_DOMAINS[family], unseen=kind == "unseen")(draw, f"{kind}/{family}/{number}")
+    if split == "train" and draw.chance(1 - number / _NAMING_UNTIL):
+        return naming(draw, f"{split}/naming/{number}")
+    family = draw.of([name for name, weight in _WEIGHTS.items() for _ in range(weight)])
+    make = _DRILLS[family] if family in _DRILLS else _domain(_DOMAINS[family], unseen=False)
+    return make(draw, f"{split}/{family}/{number}")
+
+
+def records(split: Split, count: int, start: int = 0) -> Iterator[dict[str, Any]]:
+    """`count` records from number `start` on."""
+    return (record(split, number) for number in range(start, start + count))
