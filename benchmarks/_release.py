@@ -1,4 +1,4 @@
-"""Builds a release with random weights for a benchmark: the demonstration release's tokenizer and files, other sizes.
+"""Builds a release with random weights for a benchmark: the random release's tokenizer and files, other sizes.
 
 Answers mean nothing; what they cost does. Knows nothing of engines. `python -m benchmarks._release SHAPE CACHE DEVICE` prints
 the directory; the process that builds it gives its memory back by ending.
@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, Qwen3_5ForConditionalGeneration
 
-from launch.mini.build import HEAD_SCALARS, build_demo_release
+from benchmarks.random_release import HEAD_SCALARS, build_random_release
 from model_plugin.checkpoint import HEAD_CONFIG_FILE, HEAD_WEIGHTS_FILE, HeadConfig, head_tensor_shapes, read_release
 
 SEED = 20260117
@@ -26,7 +26,7 @@ SEED = 20260117
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Sizes of a release: what replaces the demonstration release's `text_config`, and the head's configuration."""
+    """Sizes of a release: what replaces the random release's `text_config`, and the head's configuration."""
 
     text: dict[str, Any]
     head: HeadConfig
@@ -106,7 +106,7 @@ def random_release(name: str, cache: Path, device: str) -> Path:
 
 
 def _write(release: Path, shape: Shape, device: str) -> None:
-    build_demo_release(release)
+    build_random_release(release)
     for weights in release.glob("*.safetensors"):
         weights.unlink()
     config = json.loads((release / "config.json").read_text(encoding="utf-8"))
@@ -133,7 +133,7 @@ def _write(release: Path, shape: Shape, device: str) -> None:
 
 
 def _head(config: HeadConfig) -> dict[str, torch.Tensor]:
-    """Norms at identity, matrices with unit gain, scalars as in the demonstration release, else zero."""
+    """Norms at identity, matrices with unit gain, scalars as in the random release, else zero."""
     tensors = {}
     for name, size in sorted(head_tensor_shapes(config).items()):
         if name in HEAD_SCALARS:

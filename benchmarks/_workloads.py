@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from launch.mini.corpus import lines
+from benchmarks.corpus import lines
 from model_plugin.schema_layout import QuestionSpans
 from serving.api_types import parse_request
 from serving.prompt import PromptEncoder

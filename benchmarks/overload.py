@@ -27,7 +27,7 @@ import aiohttp
 
 from benchmarks._server import ServerFailedError, serving
 from benchmarks._workloads import question_set
-from launch.mini.corpus import lines
+from benchmarks.corpus import lines
 
 # As good as no limit, and no more digits than the command line takes.
 WITHOUT_LIMITS = {

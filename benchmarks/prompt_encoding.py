@@ -57,14 +57,14 @@ def state_of(tokenizer: Any, tokens: int) -> str:
 
 @contextmanager
 def tokenizer_from(path: Path | None) -> Iterator[tuple[Any, str]]:
-    """The tokenizer and what to call it; without a path, the one of the demonstration release, trained on the spot."""
+    """The tokenizer and what to call it; without a path, the one of the random release, trained on the spot."""
     if path is not None:
         yield AutoTokenizer.from_pretrained(path), str(path)
         return
-    from launch.mini.build import build_demo_release
+    from benchmarks.random_release import build_random_release
 
     with tempfile.TemporaryDirectory() as temporary:
-        yield AutoTokenizer.from_pretrained(build_demo_release(Path(temporary) / "release")), "demonstration release"
+        yield AutoTokenizer.from_pretrained(build_random_release(Path(temporary) / "release")), "random release"
 
 
 def spans_of(layout: list[int]) -> list[tuple[tuple[int, int], list[tuple[int, int]]]]:
@@ -200,7 +200,7 @@ async def loop_blocking(sides: Sides, options: int, state: str, rounds: int = 15
 def main() -> None:
     """Measure, print a table, and as the last line one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokenizer", type=Path, help="directory of a tokenizer; default: the demonstration release's")
+    parser.add_argument("--tokenizer", type=Path, help="directory of a tokenizer; default: the random release's")
     parser.add_argument("--state-tokens", type=int, default=200, help="size of the state, in tokens (default 200)")
     parser.add_argument("--seconds", type=float, default=5.0, help="time for each number of options, in s (default 5)")
     arguments = parser.parse_args()

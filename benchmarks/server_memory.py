@@ -31,8 +31,8 @@ from backports import zstd
 from PIL import Image
 
 from benchmarks._workloads import question_set
+from benchmarks.corpus import lines
 from launch.keys import create_key
-from launch.mini.corpus import lines
 from tests.launch.running import running
 from tests.serving.media_samples import moving, photo, video_file
 from tests.serving.raw_bodies import raw_requests

@@ -1,6 +1,6 @@
 """What SGLang's levers on the recurrent states cost in answers, and how many states each keeps in a pool of the same slots.
 
-Each lever runs in an engine of its own, on the CPU platform, over the demonstration release, whose recurrent states are made to
+Each lever runs in an engine of its own, on the CPU platform, over the random release, whose recurrent states are made to
 last: with its own random weights they forget within a few tokens, and what is forgotten cannot be wrong. Answers are compared
 with those of an engine that caches nothing and never cuts a prompt. Run it with `python -m benchmarks.state_precision`; the
 last line is one JSON object.
@@ -23,8 +23,8 @@ from typing import Any, Literal
 from benchmarks._sides import Answer, SideFailedError, SideSettings, running
 from benchmarks._workloads import Prompt, Workloads, largest_difference, probabilities
 from benchmarks.prefix_sharing import CACHE, machine
+from benchmarks.random_release import build_random_release
 from launch.checkpoint_source import demo_directory
-from launch.mini.build import build_demo_release
 
 # Lengths of the states in tokens: within a chunk, and over up to five.
 STATE_TOKENS = (300, 700, 1500, 2200, 3000, 5000)
@@ -38,7 +38,7 @@ _SHARED_POOL = ("--max-mamba-cache-size", str(_RUNNING_SLOTS + _CACHED_SLOTS))
 _OWN_POOL = ("--max-mamba-cache-size", str(_RUNNING_SLOTS), "--int8-mamba-ckpt-size", str(_CACHED_SLOTS))
 _CAPPED = ("--mamba-max-states-per-path", "1")
 TEXT_ONLY = json.dumps({"language_model_only": True})
-# After how many tokens half of what a head holds is forgotten; one for each value head of the demonstration release.
+# After how many tokens half of what a head holds is forgotten; one for each value head of the random release.
 HALF_LIVES_TOKENS = (64, 512, 4096, 32_768)
 VARIANTS: dict[str, tuple[str, ...]] = {
     "FP32": (*_SHARED_POOL, *_CAPPED, "--mamba-ssm-dtype", "float32"),
@@ -74,7 +74,7 @@ class Outcome:
 
 
 def lasting_release() -> Path:
-    """The demonstration release with the forgetting rates of HALF_LIVES_TOKENS.
+    """The random release with the forgetting rates of HALF_LIVES_TOKENS.
 
     A head's state shrinks by `exp(-exp(A_log) x softplus(a + dt_bias))` a token, where `a` depends on the token; here on
     average by what halves it in that many tokens.
@@ -84,7 +84,7 @@ def lasting_release() -> Path:
 
     demonstration = demo_directory({})
     if not demonstration.is_dir():
-        build_demo_release(demonstration)
+        build_random_release(demonstration)
     release = CACHE / f"lasting-{demonstration.name}"
     if release.is_dir():
         return release

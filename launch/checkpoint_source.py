@@ -1,16 +1,13 @@
-"""Finds the Clef release to serve: a directory, a Hugging Face repository, or this project's demonstration release.
+"""Finds the Clef release to serve: a directory, a Hugging Face repository, or clef-mini, which comes with this project.
 
-Knows where releases come from, not what must be in one (model_plugin.checkpoint) nor how a demonstration one is made
-(launch.mini.build).
+Knows where releases come from, not what must be in one (model_plugin.checkpoint) nor how clef-mini is made (launch.mini).
 """
 
 import argparse
-import hashlib
 import json
-import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +16,9 @@ from launch.hub import fetch, find_in_cache
 from launch.hub_errors import CheckpointSourceError as CheckpointSourceError  # callers take it from here
 from launch.hub_errors import HubUnavailableError
 
-ROOT = Path(__file__).resolve().parent.parent
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-DEMO_NAME = "clef-demo"
+MINI_NAME = "clef-mini"
+MINI_DIRECTORY = Path(__file__).resolve().parent / "mini" / "release"
 DOWNLOAD_HELP = """\
 Download a Clef release from the Hugging Face hub into its cache, as an init container does, and print its directory.
 
@@ -43,10 +40,10 @@ class FoundCheckpoint:
 def find_checkpoint(
     model: str | None, *, revision: str | None, device: Device, say: Callable[[str], None]
 ) -> FoundCheckpoint:
-    """The release to serve, on this disk; downloads or builds it if need be.
+    """The release to serve, on this disk; downloads it if need be.
 
     Args:
-        model: a directory or a repository; None is the demonstration release, on a CPU only.
+        model: a directory or a repository; None is clef-mini, on a CPU only.
         revision: branch, tag or commit of a repository.
         device: what it will be served on.
         say: takes a line of progress.
@@ -57,12 +54,12 @@ def find_checkpoint(
     if model is None:
         if device != "cpu":
             raise CheckpointSourceError(
-                "no model given; name one with --model, such as --model Cloudflare/clef-flash, or try the small "
-                "demonstration checkpoint with --device cpu"
+                "no model given; name one with --model, such as --model Cloudflare/clef-flash, or try "
+                "clef-mini with --device cpu"
             )
         if revision is not None:
             raise CheckpointSourceError("--revision needs --model REPO")
-        return _demonstration(say)
+        return mini()
     directory = Path(model).expanduser()
     if directory.is_dir():
         if revision is not None:
@@ -93,29 +90,9 @@ def check_repository_name(model: str) -> None:
         raise CheckpointSourceError(f"{model} is neither a directory here nor a repository name like OWNER/NAME")
 
 
-def _demonstration(say: Callable[[str], None]) -> FoundCheckpoint:
-    path = demo_directory(os.environ)
-    if not path.is_dir():
-        say(f"building the demonstration checkpoint (random weights; a few seconds, 10 MB) in {path}")
-        from launch.mini.build import build_demo_release
-
-        build_demo_release(path)
-    return FoundCheckpoint(path=path, name=DEMO_NAME, demonstration=True)
-
-
-def demo_directory(environ: Mapping[str, str]) -> Path:
-    """Where the demonstration release lives: in this checkout if it is one, else in the user's cache.
-
-    The name carries a fingerprint of the code that builds it, so that an outdated release is never served.
-    """
-    if (ROOT / "pyproject.toml").is_file() and os.access(ROOT, os.W_OK):
-        cache = ROOT / ".cache"
-    else:
-        cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    digest = hashlib.sha256()
-    for source in sorted((Path(__file__).parent / "mini").glob("*.py")):
-        digest.update(source.read_bytes())
-    return cache / "clef-serving" / f"demo-release-{digest.hexdigest()[:12]}"
+def mini() -> FoundCheckpoint:
+    """clef-mini, the demonstration release."""
+    return FoundCheckpoint(path=MINI_DIRECTORY, name=MINI_NAME, demonstration=True)
 
 
 def add_download_arguments(parser: argparse.ArgumentParser) -> None:

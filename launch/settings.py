@@ -106,7 +106,7 @@ class UpSettings:
         _text,
         "PATH|REPO",
         "Clef release to serve: a directory, or a Hugging Face repository such as Cloudflare/clef-flash",
-        "on a CPU a demonstration checkpoint with random weights, built on first use",
+        "on a CPU clef-mini, the demonstration release",
     )
     revision: str | None = _setting(
         None, _text, "R", "branch, tag or commit of a Hugging Face repository", "its main branch"

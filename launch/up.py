@@ -58,7 +58,7 @@ def up(settings: UpSettings) -> int:
         found = find_checkpoint(settings.model, revision=settings.revision, device=device, say=say)
         say(f"checkpoint: {found.path}")
         if found.demonstration:
-            say("demonstration checkpoint: random weights, it shows the server at work and its answers mean nothing")
+            say(f"{found.name} is for trying the server: it knows a few invented domains, and is no Clef model")
         release = read_release(found.path)
         limit = prompt_limit(settings.max_prompt_tokens, release)
         engine_args = profile_arguments(settings.profile, device, found, settings.engine_args)

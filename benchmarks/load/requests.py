@@ -16,8 +16,8 @@ from typing import Any
 
 import orjson
 
+from benchmarks.corpus import lines
 from benchmarks.load.workloads import Images, Part, Workload
-from launch.mini.corpus import lines
 
 CORPUS_LINES = 4000
 REMEMBERED = 64  # requests that may be repeated

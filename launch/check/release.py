@@ -1,7 +1,6 @@
 """Checks of the release to serve: where it is, whether its revision is pinned, and whether every file of it is whole."""
 
 import json
-import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +10,8 @@ from launch.check.result import CheckResult, failed, passed, warning
 from launch.checkpoint_source import (
     CheckpointSourceError,
     FoundCheckpoint,
-    demo_directory,
     find_on_disk,
+    mini,
 )
 from launch.device import Device
 from launch.plan.tensors import INDEX_FILE, WeightsError, read_tensors
@@ -27,7 +26,7 @@ _SHOWN = 3
 
 
 def check_location(settings: UpSettings, device: Device) -> tuple[list[CheckResult], FoundCheckpoint | None]:
-    """Where the release is, and whether what is served can change by itself. Nothing is downloaded or built."""
+    """Where the release is, and whether what is served can change by itself. Nothing is downloaded."""
     if settings.model is None:
         return _demonstration(settings, device)
     try:
@@ -54,12 +53,8 @@ def _demonstration(settings: UpSettings, device: Device) -> tuple[list[CheckResu
         return [failed("release", "no model is named", "name one with --model, such as Cloudflare/clef-flash")], None
     if settings.revision is not None:
         return [failed("release", "--revision is given without --model", "name a repository with --model")], None
-    path = demo_directory(os.environ)
-    if not path.is_dir():
-        return [passed("release", "the demonstration release, which the first start builds")], None
-    return [passed("release", f"the demonstration release, with random weights, in {path}")], FoundCheckpoint(
-        path=path, name=path.name, demonstration=True
-    )
+    found = mini()
+    return [passed("release", f"{found.name}, the demonstration release, in {found.path}")], found
 
 
 def check_files(path: Path) -> CheckResult:

@@ -1,4 +1,4 @@
-"""Common words of operational English, for the demonstration tokenizer to learn from. Nothing else is known here."""
+"""Common words of operational English: drills draw from them. Nothing else is known here."""
 
 WORDS = """
 a ability able about above abroad accept access account accurate across act action active actual add address adjust

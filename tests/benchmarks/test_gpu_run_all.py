@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu.run_all import Roofline, latency, rate
-from launch.mini.build import build_demo_release
+from benchmarks.random_release import build_random_release
 from launch.plan.gpu import gpu_named
 from launch.plan.model_shape import shape_of_release
 from launch.plan.roofline import bound, request_work
@@ -16,7 +16,7 @@ from launch.plan.token_memory import token_memory
 
 @pytest.fixture(scope="module")
 def roofline(tmp_path_factory: pytest.TempPathFactory) -> Roofline:
-    return Roofline(build_demo_release(tmp_path_factory.mktemp("gpu") / "demo"), gpu_named("h200"), 1)
+    return Roofline(build_random_release(tmp_path_factory.mktemp("gpu") / "demo"), gpu_named("h200"), 1)
 
 
 def cache(requests: int, tokens: float, share: float) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def point(rate_rps: float | None) -> dict[str, Any]:
 
 
 def test_the_least_time_is_that_of_the_plan(tmp_path: Path, roofline: Roofline) -> None:
-    release = build_demo_release(tmp_path / "demo")
+    release = build_random_release(tmp_path / "demo")
     work = request_work(
         shape_of_release(release),
         read_tensors(release),

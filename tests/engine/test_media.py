@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from launch.mini.build import build_demo_release
+from benchmarks.random_release import build_random_release
 from tests import tolerances
 from tests.engine.media import MAX_PROMPT_TOKENS, Answered, Asked, Clip, Engine, clip, engine, picture, plain
 from tests.engine.records import TEAM, URGENCY, text
@@ -42,7 +42,7 @@ KINDS = {
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # It has rotary sections for time, height and width, as Qwen3.5 does; the tiny releases do not.
-    return build_demo_release(tmp_path_factory.mktemp("release") / "demo")
+    return build_random_release(tmp_path_factory.mktemp("release") / "demo")
 
 
 @pytest.fixture(scope="module")

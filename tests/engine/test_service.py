@@ -16,7 +16,7 @@ from PIL import Image
 from typesafe_sdk import Image as SdkImage
 from typesafe_sdk import Noul, TypeSafeClient
 
-from launch.mini.build import build_demo_release
+from benchmarks.random_release import build_random_release
 from tests import tolerances
 from tests.engine.media import Asked, Clip, clip, picture
 from tests.engine.records import TEAM, URGENCY, text
@@ -40,7 +40,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         ),
         encoding="utf-8",
     )
-    release = build_demo_release(directory / "demo")
+    release = build_random_release(directory / "demo")
     arguments = ("--api-keys", str(key_file), "--max-prompt-tokens", "8192", "--", "--chunked-prefill-size", "512")
     with serving(release, *arguments) as started:
         started.client.headers["authorization"] = f"Bearer {KEYS['orders']}"

@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from launch.mini.build import build_demo_release
+from benchmarks.random_release import build_random_release
 from model_plugin.cpu import activate
 from tests import tolerances
 from tests.engine.inspector import inspector
@@ -73,8 +73,8 @@ def picture(seed: int, size: tuple[int, int] = (96, 64)) -> Image.Image:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SGLangServer]:
-    # The demonstration release has rotary sections for time, height and width, as Qwen3.5 does; the tiny ones do not.
-    release = build_demo_release(tmp_path_factory.mktemp("release") / "demo")
+    # The random release has rotary sections for time, height and width, as Qwen3.5 does; the tiny ones do not.
+    release = build_random_release(tmp_path_factory.mktemp("release") / "demo")
     arguments = ["--model-path", str(release), "--device", "cpu", "--attention-backend", "torch_native"]
     port = free_port()
     arguments += ["--dtype", "float32", "--mem-fraction-static", "0.75", "--host", "127.0.0.1", "--port", str(port)]

@@ -1,4 +1,4 @@
-"""`clef-serve verify` on the real engine in FP32: the demonstration release passes, and a spoilt reference does not."""
+"""`clef-serve verify` on the real engine in FP32: the random release passes, and a spoilt reference does not."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from clef_finetune.jsm import VENDORED_PATH
 
-from launch.mini.build import build_demo_release
+from benchmarks.random_release import build_random_release
 from launch.verify.command import add_verify_arguments, verify_command
 from launch.verify.records import RECORDS
 from tests import tolerances
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_demo_release(tmp_path_factory.mktemp("verify") / "demo")
+    return build_random_release(tmp_path_factory.mktemp("verify") / "demo")
 
 
 @pytest.fixture(scope="module")

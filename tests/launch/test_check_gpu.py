@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.random_release import build_random_release
 from launch.check import gpu as module
 from launch.check.gpu import (
     GpuFacts,
@@ -19,7 +20,6 @@ from launch.check.gpu import (
     visible_gpus,
 )
 from launch.check.install import Built
-from launch.mini.build import build_demo_release
 from launch.plan.memory_plan import CONTEXT_BYTES, LOADING_BYTES
 from launch.plan.plan import PlanInputs, make_plan
 from launch.plan.profile import DEFAULT_PROFILE
@@ -35,7 +35,7 @@ def gpu(**changes: Any) -> GpuFacts:
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_demo_release(tmp_path_factory.mktemp("check-gpu") / "demo")
+    return build_random_release(tmp_path_factory.mktemp("check-gpu") / "demo")
 
 
 LISTING = (

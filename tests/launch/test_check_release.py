@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.random_release import build_random_release
 from launch import checkpoint_source
 from launch.check.release import check_configuration, check_files, check_location, size_problem, weights_files
+from launch.checkpoint_source import mini
 from launch.hub import Snapshot
 from launch.hub_errors import CheckpointSourceError
-from launch.mini.build import build_demo_release
 from launch.settings import UpSettings
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -20,7 +21,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_demo_release(tmp_path_factory.mktemp("check") / "demo")
+    return build_random_release(tmp_path_factory.mktemp("check") / "demo")
 
 
 @pytest.fixture
@@ -208,14 +209,10 @@ def test_what_has_not_been_downloaded_fails(monkeypatch: pytest.MonkeyPatch) -> 
     assert (result.status, result.line, found) == ("failed", "nordwind/clef is not whole in /cache", None)
 
 
-def test_without_a_model_a_cpu_demonstrates_and_a_gpu_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(checkpoint_source, "ROOT", tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_without_a_model_a_cpu_demonstrates_and_a_gpu_fails() -> None:
     ((result,), found) = check_location(UpSettings(), "cpu")
-    assert (result.status, result.line, found) == (
-        "ok",
-        "the demonstration release, which the first start builds",
-        None,
-    )
+    assert found == mini()
+    assert (result.status, result.line) == ("ok", f"clef-mini, the demonstration release, in {found.path}")
+    assert check_files(found.path).status == "ok"
     ((result,), found) = check_location(UpSettings(), "cuda")
     assert (result.status, result.line, found) == ("failed", "no model is named", None)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from launch import checkpoint_source
-from launch.checkpoint_source import CheckpointSourceError, demo_directory, find_checkpoint
-from launch.mini.build import MARKER_FILE
+from launch.checkpoint_source import CheckpointSourceError, find_checkpoint
+from model_plugin.checkpoint import read_release
 
 
 def find(model: str | None, **changes: Any) -> checkpoint_source.FoundCheckpoint:
@@ -49,20 +49,8 @@ def test_a_revision_needs_a_repository(tmp_path: Path) -> None:
         find(str(tmp_path), revision="main")
 
 
-def test_the_demonstration_release_is_built_once_and_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_source, "ROOT", tmp_path)  # not a checkout, so the user's cache is used
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    said: list[str] = []
-    first = find(None, say=said.append)
-    assert first.demonstration
-    assert first.path.is_relative_to(tmp_path / "cache")
-    assert (first.path / MARKER_FILE).is_file()
-    assert len(said) == 1
-    assert "random weights" in said[0]
-    assert find(None, say=said.append) == first
-    assert len(said) == 1
-
-
-def test_in_a_checkout_the_demonstration_release_lies_in_its_ignored_cache() -> None:
-    directory = demo_directory({"XDG_CACHE_HOME": "/elsewhere"})
-    assert directory.parent == checkpoint_source.ROOT / ".cache" / "clef-serving"
+def test_without_a_model_it_is_clef_mini_which_comes_with_the_package() -> None:
+    found = find(None)
+    assert (found.name, found.revision, found.demonstration) == ("clef-mini", None, True)
+    assert found.path == checkpoint_source.MINI_DIRECTORY
+    assert read_release(found.path).context_tokens == 65_536

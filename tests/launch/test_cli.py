@@ -71,9 +71,9 @@ def test_a_key_is_the_one_line_on_standard_output(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "clef.example"])
 def test_other_addresses_need_keys(capsys: pytest.CaptureFixture[str], tmp_path: Path, host: str) -> None:
-    from launch.mini.build import build_demo_release
+    from benchmarks.random_release import build_random_release
 
-    release = build_demo_release(tmp_path / "release")
+    release = build_random_release(tmp_path / "release")
     assert cli.run(["up", "--device", "cpu", "--model", str(release), "--host", host], {}) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert f"without API keys anyone who reaches {host} could ask: name a file with --api-keys" in last
@@ -98,8 +98,8 @@ def test_a_checkpoint_that_cannot_be_served_ends_with_status_2_and_one_line(
 def test_more_prompt_tokens_than_the_checkpoint_has_positions_are_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from launch.mini.build import build_demo_release
+    from benchmarks.random_release import build_random_release
 
-    release = build_demo_release(tmp_path / "release")
+    release = build_random_release(tmp_path / "release")
     assert cli.run(["up", "--device", "cpu", "--model", str(release)], {"CLEF_MAX_PROMPT_TOKENS": "70000"}) == 2
     assert "exceeds the checkpoint's context of 65536 tokens" in capsys.readouterr().err.splitlines()[-1]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.random_release import build_random_release
 from launch.check import preflight
 from launch.check.gpu import NAMES, GpuFacts, GpuFactsError
 from launch.check.install import Built
 from launch.check.preflight import add_check_arguments, check_command, check_keys, check_port, checks, lines, ranks
 from launch.check.result import failed, passed, warning
 from launch.keys import append_entry, create_key
-from launch.mini.build import build_demo_release
 from launch.settings import UpSettings
 
 BUILT = Built(cuda="13.0", built_for=("sm_90",))
@@ -27,7 +27,7 @@ BEFORE, AFTER = (
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_demo_release(tmp_path_factory.mktemp("preflight") / "demo")
+    return build_random_release(tmp_path_factory.mktemp("preflight") / "demo")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launch.mini.build import build_demo_release
+from benchmarks.random_release import build_random_release
 from launch.up import prompt_limit, ready_message
 from model_plugin.checkpoint import read_release
 from tests.launch.running import Running, alive, running
@@ -25,7 +25,7 @@ START_TIMEOUT_S = 60
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(build_demo_release(tmp_path_factory.mktemp("up") / "some-release"))
+    return str(build_random_release(tmp_path_factory.mktemp("up") / "some-release"))
 
 
 @pytest.fixture(scope="module")

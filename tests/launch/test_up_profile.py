@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.random_release import build_random_release
 from launch.checkpoint_source import FoundCheckpoint
-from launch.mini.build import build_demo_release
 from launch.plan import gpu_detect
 from launch.plan.gpu_detect import DetectedGpu, GpuDetectError
 from launch.plan.plan import PlanInputs, make_plan
@@ -17,7 +17,7 @@ GIVEN = ("--chunked-prefill-size", "1024")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> FoundCheckpoint:
-    release = build_demo_release(tmp_path_factory.mktemp("profile") / "release")
+    release = build_random_release(tmp_path_factory.mktemp("profile") / "release")
     return FoundCheckpoint(path=release, name="demo", revision=None, demonstration=True)
 
 

@@ -11,7 +11,7 @@ import pytest
 from clef_finetune.jsm import load_jsm
 from clef_finetune.tiny import TINY_HEAD
 
-from launch.mini.build import build_demo_release
+from benchmarks.random_release import build_random_release
 from model_plugin.checkpoint import (
     HEAD_CONFIG_FILE,
     HEAD_WEIGHTS_FILE,
@@ -34,7 +34,7 @@ VALID = {"hidden_size": 8, "width": 8, "routing_layers": 1, "layers": 1, "heads"
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_demo_release(tmp_path_factory.mktemp("checkpoint") / "release")
+    return build_random_release(tmp_path_factory.mktemp("checkpoint") / "release")
 
 
 @pytest.fixture

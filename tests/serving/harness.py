@@ -21,7 +21,7 @@ from jevcompat import validate
 from tokenizers import normalizers
 from transformers import AutoProcessor
 
-from launch.mini.build import build_demo_release
+from benchmarks.random_release import build_random_release
 from serving.app import create_app
 from serving.auth import KeyRing
 from serving.engine import Engine
@@ -51,9 +51,9 @@ def composing_tokenizer() -> Any:
 
 @functools.cache
 def demo_processor() -> Any:
-    """The demonstration release's, loaded as the reference loads it."""
+    """The random release's, loaded as the reference loads it."""
     with tempfile.TemporaryDirectory() as directory:
-        return AutoProcessor.from_pretrained(build_demo_release(Path(directory) / "release"))
+        return AutoProcessor.from_pretrained(build_random_release(Path(directory) / "release"))
 
 
 def settings(**changes: Any) -> ServingSettings:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from clef_finetune.jsm import load_jsm
 
-from launch.mini import build
+from benchmarks import random_release
 from model_plugin.schema_layout import QUESTION_TYPES
 from serving import strict_json
 from serving.api_types import SystemOneRequest, parse_request
@@ -23,8 +23,8 @@ REFUND = {"type": "noul", "instructions": "Does the customer want a refund?"}
 
 @functools.cache
 def demo_tokenizer() -> Any:
-    """The demonstration release's: Qwen3.5's normalizer and pre-tokenizer around a vocabulary of 4,032 learned tokens."""
-    return build._tokenizer()
+    """The random release's: Qwen3.5's normalizer and pre-tokenizer around a vocabulary of 4,032 learned tokens."""
+    return random_release._tokenizer()
 
 
 TOKENIZERS = {"tiny": tiny_tokenizer, "composing": composing_tokenizer, "demonstration": demo_tokenizer}

@@ -11,7 +11,7 @@ from clef_finetune.jsm import load_jsm
 from PIL import Image
 from transformers import AutoProcessor
 
-from launch.mini.build import build_demo_release
+from benchmarks.random_release import build_random_release
 from serving.media.decoded import Video, VideoShape
 from serving.media.processing import MediaProcessor, ProcessedMedia
 
@@ -21,7 +21,7 @@ jsm = load_jsm()
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The release's processor, loaded as the reference loads it."""
-    return AutoProcessor.from_pretrained(build_demo_release(tmp_path_factory.mktemp("media") / "release"))
+    return AutoProcessor.from_pretrained(build_random_release(tmp_path_factory.mktemp("media") / "release"))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Generates operational English for the demonstration tokenizer: tickets, invoices, alerts, JSON. Invented names only.
+"""Generates operational English for load and the random release's tokenizer: tickets, invoices, alerts, JSON. Invented names.
 
 Deterministic: the same lines on every machine and Python version.
 """
@@ -103,7 +103,7 @@ def lines(count: int) -> Iterator[str]:
 
 class _Draw:
     def __init__(self) -> None:
-        self._random = random.Random(SEED)  # noqa: S311 - text, not secrets
+        self._random = random.Random(SEED)
 
     def of(self, values: Sequence[str]) -> str:
         return values[int(self._random.random() * len(values))]

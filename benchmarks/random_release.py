@@ -1,6 +1,6 @@
-"""Builds the demonstration release: the exact layout of a Clef release, small, with random weights. Downloads nothing.
+"""Builds the exact layout of a Clef release, small, with random weights: for benchmarks and tests. Downloads nothing.
 
-It shows the server at work without a GPU; its answers mean nothing. Knows nothing of serving.
+Its answers mean nothing, and differ clearly from one prompt to the next. Knows nothing of serving.
 """
 
 import math
@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.mini.corpus import lines
+from benchmarks.corpus import lines
 from launch.mini.release import write_release
 from launch.mini.tokenizer import learn_tokenizer
 from model_plugin.checkpoint import HeadConfig, head_tensor_shapes, read_release
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Qwen3_5Config
 
 SEED = 20260117
-MARKER_FILE = "DEMONSTRATION_RANDOM_WEIGHTS.txt"
+MARKER_FILE = "RANDOM_WEIGHTS.txt"
 CONTEXT_TOKENS = 65_536  # as Cloudflare documents for Clef
 VOCABULARY_SIZE = 4096  # a multiple of 64, as a vocabulary-parallel LM head wants
 CORPUS_LINES = 6000
@@ -28,7 +28,7 @@ HEAD = HeadConfig(hidden_size=128, width=64, routing_layers=2, layers=2, heads=4
 HEAD_SCALARS = {"prior_logit_scale": 0.0, "joint_logit_scale": 1.0, "residual_gate": 0.5}
 
 
-def build_demo_release(directory: Path) -> Path:
+def build_random_release(directory: Path) -> Path:
     """Build the release in `directory`, whole or not at all, and return it. A few seconds on 2 cores.
 
     The same bytes on every call with the same versions of torch, transformers and tokenizers.
@@ -61,7 +61,7 @@ def _write_release(release: Path) -> None:
         backbone = Qwen3_5ForConditionalGeneration(_backbone_config(tokenizer)).to(torch.bfloat16)
         head = _head_tensors()
     write_release(release, backbone=backbone, tokenizer=tokenizer, head=HEAD, head_tensors=head)
-    note = "Randomly initialised: it shows the server at work, and its answers mean nothing. Not a Clef model.\n"
+    note = "Randomly initialised: its answers mean nothing. Not a Clef model.\n"
     (release / MARKER_FILE).write_text(note, encoding="utf-8")
 
 
@@ -144,5 +144,5 @@ if __name__ == "__main__":
     import sys
 
     if len(sys.argv) != 2:
-        raise SystemExit("usage: python -m launch.mini.build DIRECTORY")
-    print(build_demo_release(Path(sys.argv[1])))
+        raise SystemExit("usage: python -m benchmarks.random_release DIRECTORY")
+    print(build_random_release(Path(sys.argv[1])))

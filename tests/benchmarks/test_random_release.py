@@ -1,4 +1,4 @@
-"""The demonstration release: the layout of a Clef release, loadable by the reference, the same on every build."""
+"""The random release: the layout of a Clef release, loadable by the reference, the same on every build."""
 
 import hashlib
 import unicodedata
@@ -10,9 +10,9 @@ import torch
 from clef_finetune.jsm import load_jsm
 from transformers import AutoProcessor, AutoTokenizer
 
+from benchmarks.random_release import CONTEXT_TOKENS, HEAD, MARKER_FILE, VOCABULARY_SIZE, build_random_release
 from launch.demo_records import RECORDS
 from launch.mini import release as release_files
-from launch.mini.build import CONTEXT_TOKENS, HEAD, MARKER_FILE, VOCABULARY_SIZE, build_demo_release
 from model_plugin.checkpoint import read_release
 
 SPECIAL_TOKENS = (
@@ -23,7 +23,7 @@ SPECIAL_TOKENS = (
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_demo_release(tmp_path_factory.mktemp("demo") / "release")
+    return build_random_release(tmp_path_factory.mktemp("demo") / "release")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_building_it_again_gives_the_same_bytes_and_leaves_torchs_random_state_a
     release: Path, tmp_path: Path
 ) -> None:
     state = torch.random.get_rng_state()
-    assert digests(build_demo_release(tmp_path / "again")) == digests(release)
+    assert digests(build_random_release(tmp_path / "again")) == digests(release)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert [path.name for path in tmp_path.iterdir()] == ["again"]
 
@@ -73,7 +73,7 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(release_files, "save_head", fail)
     with pytest.raises(OSError, match="No space left"):
-        build_demo_release(tmp_path / "release")
+        build_random_release(tmp_path / "release")
     assert list(tmp_path.iterdir()) == []
 
 
