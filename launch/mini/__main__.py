@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launch.mini import generate
 
-STEPS = 4000
+STEPS = 5500
 RELEASE = Path(__file__).parent / "release"
 
 

@@ -1,9 +1,9 @@
 """The weights that training starts from: they already find the words of an option again in the state, and no more.
 
 A network of this size would need most of its hour to discover that equal words are to be compared. So tokens that are
-spelled alike start with vectors alike; a Gated DeltaNet head starts by marking where the schema begins; and an attention
-head starts by telling, for each token, how much of what it finds again stands before that mark. What words mean, and what
-to make of a match, is left to training.
+spelled alike start with vectors alike, and digits in the order of their values; a Gated DeltaNet head starts by marking where
+the schema begins; and an attention head starts by telling, for each token, how much of what it finds again stands before that
+mark. What words mean, and what to make of a match, is left to training.
 
 The first elements of the hidden state are reserved for this; `_CONSTANT` and those after it name them.
 """
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from launch.mini.network import Attention, ClefNetwork, GatedDeltaNet
 
-_CONSTANT, _SCAFFOLD, _IN_SCHEMA, _FOUND = range(4)
+_CONSTANT, _SCAFFOLD, _IN_SCHEMA, _FOUND, _DIGIT, _VALUE = range(6)
 _RESERVED = 16  # the rest of them tells tokens apart that are in most prompts
 _GRAMS = 16_384  # rows of the table that n-grams of letters are hashed into
 _SHARED = 0.9  # of the square of a token's vector, what it shares with tokens of like spelling
@@ -75,7 +75,10 @@ def _spelled(tokens: list[str], commonness_V: Tensor, width: int, generator: tor
         vectors[index, :_RESERVED] = 0.0
         if commonness_V[index] > _COMMON and not token.strip().isdigit():
             vectors[index] = 0.0
-            vectors[index, _FOUND + 1 : _RESERVED] = 3.0 * own[index, _FOUND + 1 : _RESERVED]
+            vectors[index, _VALUE + 1 : _RESERVED] = 3.0 * own[index, _VALUE + 1 : _RESERVED]
+        if token.isdecimal() and token.isascii() and len(token) == 1:
+            vectors[index, _DIGIT] = 4.0
+            vectors[index, _VALUE] = float(token) - 4.5
         vectors[index, _SCAFFOLD] = 3.0 if token.strip() in _SCAFFOLDING else 0.0
         # All of one length, or the norm of the first layer would make the constant differ from token to token.
         vectors[index] *= width**0.5 / vectors[index].norm()

@@ -13,7 +13,6 @@ from launch.mini import generate
 from launch.mini.__main__ import main
 from launch.mini.generate.draw import Draw
 from launch.mini.generate.invoices import invoice
-from launch.mini.generate.matching import lookup
 from launch.mini.generate.numbers import comparison
 from launch.mini.generate.scales import ALL_SCALES
 from launch.mini.generate.topics import UNSEEN_STATUSES, UNSEEN_TEAMS, UNSEEN_TOOLS
@@ -24,9 +23,9 @@ UNSEEN_NAMES = {
 }
 # Of the records that the committed release was trained on and is measured with. Who changes the generator trains again.
 DIGESTS = {
-    "train": "ebb5a9ba27c1b8fbf98059242caec24d20dacc00c599e7af762a3a698739ddc1",
-    "validation": "2c6e7f027f3bf2d27b79868b42ad37d3588fb29753ba20c4141630fa63e95cf4",
-    "heldout": "6cd6a25b602ddaa54bfca051ff15f8a185d5952b24bf0000a5ddfecd23a01f28",
+    "train": "8f9c90a5fa795ac6b9a1127a08b2fa5685eae35e39672476679ccf82684b9dad",
+    "validation": "01c0f0660e1037e700bf2fc5c681e333fff3b9b843ccf2ae095b10210942df3d",
+    "heldout": "f8105814bec22dbea25b5b8468260b8ce9ec8fd9fc4247b98d100792f958ca73",
 }
 
 
@@ -138,16 +137,6 @@ def test_what_is_owed_after_its_due_day_is_overdue() -> None:
                 assert fields["today"] > fields["due"]
                 checked += 1
     assert checked > 20
-
-
-def test_a_look_up_finds_what_stands_under_the_key() -> None:
-    for number in range(200):
-        record = lookup(Draw(f"lookup {number}"), "x")
-        if isinstance(record["state"], dict):
-            words = {plain(str(value)) for value in record["state"].get("values", record["state"]).values()}
-            for name, question in record["questions"].items():
-                if question["type"] == "choice":
-                    assert plain(record["labels"][name]) in words
 
 
 @pytest.mark.parametrize("scale", ALL_SCALES, ids=lambda scale: scale.names[0])

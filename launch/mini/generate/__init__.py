@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from launch.mini.generate.alerts import alert
 from launch.mini.generate.draw import Draw
 from launch.mini.generate.invoices import invoice
-from launch.mini.generate.matching import lookup, matching, naming
+from launch.mini.generate.matching import matching, naming
 from launch.mini.generate.numbers import comparison
 from launch.mini.generate.scaling import scaling
 from launch.mini.generate.tickets import ticket
@@ -30,11 +30,11 @@ def _domain(make: Callable[..., dict[str, Any]], *, unseen: bool) -> _Maker:
 
 
 _DOMAINS = {"tickets": ticket, "invoices": invoice, "alerts": alert, "tools": tool}
-_DRILLS: dict[str, _Maker] = {"matching": matching, "lookup": lookup, "numbers": comparison, "scales": scaling}
+_DRILLS: dict[str, _Maker] = {"matching": matching, "numbers": comparison, "scales": scaling}
 # Of training: how often each family comes.
 _WEIGHTS = {
     **{"tickets": 5, "invoices": 6, "alerts": 5, "tools": 4},
-    **{"matching": 3, "lookup": 1, "numbers": 4, "scales": 4},
+    **{"matching": 3, "numbers": 4, "scales": 4},
 }
 
 

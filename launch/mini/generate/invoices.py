@@ -30,7 +30,7 @@ _OVERDUE_ASKS = (
 )
 _BOUNDS = (500, 1000, 2000, 2500, 5000, 5000, 7500, 10000, 20000)
 _WORDS_FOR_TOTAL = ("total", "amount", "invoice total", "sum")
-_FACTS = tuple(fact for fact in FACTS if fact.names[0] in ("discount", "new_customer", "confidential", "callback"))
+_FACTS = tuple(fact for fact in FACTS if fact.names[0] in ("discount", "callback"))
 _PAID, _UNPAID, _PARTLY = STATUSES[:3]
 _FIRM = 4  # the grade of TONE
 
@@ -76,7 +76,7 @@ def invoice(draw: Draw, identity: str, *, unseen: bool) -> dict[str, Any]:
 
 def _remark(draw: Draw, status: Topic, written: values.Day, cents: int) -> str:
     sentence = filled(draw, draw.of(status.sentences))
-    part = values.amount_text(draw, int(cents * draw.real(0.1, 0.6)), 0)
+    part = values.amount_text(draw, int(cents * draw.real(0.1, 0.6)))
     return sentence.replace("{later}", written.written(0)).replace("{part}", part)
 
 
@@ -90,9 +90,9 @@ def _as_text(
     written: values.Day,
     reminds: bool,
 ) -> str:
-    seller, buyer, style, date = values.company(draw), values.company(draw), draw.number(4), draw.number(3)
+    seller, buyer, date = values.company(draw), values.company(draw), draw.number(3)
     number = f"INV-{draw.between(100, 9999)}"
-    total = values.amount_text(draw, cents, style)
+    total = values.amount_text(draw, cents)
     lines = []
     if draw.chance(0.4):
         lines.append(f"From: {draw.of(('accounts', 'billing', 'office'))}@{values.domain(seller)}")
@@ -107,7 +107,7 @@ def _as_text(
     )
     if draw.chance(0.6):
         extra = int(cents * draw.real(0.03, 0.3))
-        items = (values.amount_text(draw, cents - extra, style), values.amount_text(draw, extra, style))
+        items = (values.amount_text(draw, cents - extra), values.amount_text(draw, extra))
         other = draw.of(("Fuel surcharge", "Packing", "Handling", "Insurance", "VAT"))
         lines.append(
             f"{values.goods(draw)}: {items[0]} {currency}. {other}: {items[1]} {currency}. Total: {total} {currency}."
@@ -142,9 +142,7 @@ def _as_json(
 ) -> dict[str, Any]:
     amount: Any = cents // 100 if cents % 100 == 0 else cents / 100
     fields: dict[str, Any] = {
-        draw.of(("total", "amount", "invoice_total")): amount
-        if draw.chance(0.7)
-        else values.amount_text(draw, cents, 0),
+        draw.of(("total", "amount", "invoice_total")): amount if draw.chance(0.7) else values.amount_text(draw, cents),
         "currency": currency,
         "due": due.written(2),
         "today": written.written(2),

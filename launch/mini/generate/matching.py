@@ -5,7 +5,6 @@ What an option says and what the state says are drawn anew for each record, so n
 
 from typing import Any
 
-from launch.mini.generate import values
 from launch.mini.generate.asked import Asked, choice, noul, record, styled
 from launch.mini.generate.draw import Draw
 from launch.mini.generate.facts import DISTRACTORS
@@ -39,24 +38,6 @@ _FRAMES = (
     "I ask you for the {0} {1}",
     "{0}, {1}",
     "a {0} {1} again",
-)
-_KEYS = (
-    "first",
-    "second",
-    "main",
-    "old",
-    "new",
-    "home",
-    "left",
-    "right",
-    "backup",
-    "primary",
-    "small",
-    "large",
-    "red",
-    "green",
-    "day",
-    "night",
 )
 
 
@@ -150,44 +131,3 @@ def _said(draw: Draw, clues: list[str], fillers: list[str]) -> str:
     others = draw.sample(fillers, 2)
     first, second = draw.shuffled([*clues, *others][:2])
     return draw.of(_FRAMES).format(first, second)
-
-
-def lookup(draw: Draw, identity: str) -> dict[str, Any]:
-    """A JSON object, or sentences, of keys and words; questions ask what stands under one key."""
-    keys = draw.sample(_KEYS, draw.between(2, 5))
-    noun = draw.of(("team", "owner", "code", "color", "item", "place", "word", "part"))
-    words = draw.sample(_WORDS, len(keys) + draw.number(4))
-    held = dict(zip(keys, words, strict=False))
-    options: dict[str, str | None] = {styled(Draw("0" if len(keys) % 2 else "5"), word): None for word in words}
-    names = dict(zip(words, options, strict=True))
-    asked = [
-        choice(
-            draw,
-            (f"{key}_{noun}", key),
-            (f"What is the {key} {noun}?", f"Which {noun} is {key}?", f"The {key} {noun}"),
-            options,
-            names[held[key]],
-        )
-        for key in draw.sample(keys, 2)
-    ]
-    key = draw.of(keys)
-    same = draw.chance(0.5)
-    word = held[key] if same else draw.of([other for other in words if other != held[key]])
-    asked.append(
-        noul(
-            draw,
-            (f"{key}_is_{word}", "matches"),
-            (f"Is the {key} {noun} {word}?", f"{word} is the {key} {noun}."),
-            same,
-        )
-    )
-    if draw.chance(0.6):
-        state: Any = {f"{one}_{noun}": word for one, word in held.items()}
-        if draw.chance(0.3):
-            state = {"id": draw.between(10, 999), "values": state}
-    else:
-        said = [draw.of((f"The {one} {noun} is {word}", f"{word} is the {one} {noun}")) for one, word in held.items()]
-        state = joined(draw, said, draw.number(2))
-    if draw.chance(0.2) and isinstance(state, dict):
-        state["customer"] = values.company(draw)
-    return record(draw, identity, state, asked)

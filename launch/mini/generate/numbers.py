@@ -53,8 +53,8 @@ _QUANTITIES = (
 
 
 def near(draw: Draw, bound: int) -> int:
-    """A value in hundredths around a bound, never within 4% of it."""
-    ratio = draw.real(1.04, 2.0) if draw.chance(0.6) else draw.real(2.0, 9.0)
+    """A value in hundredths around a bound, never within a tenth of it."""
+    ratio = draw.real(1.12, 2.0) if draw.chance(0.6) else draw.real(2.0, 9.0)
     cents = bound * 100 * ratio if draw.chance(0.5) else bound * 100 / ratio
     step = draw.of((1, 50, 100, 100, 500, 1000))
     return max(int(cents / step) * step, 100) if bound >= 100 else max(int(cents), 100)
@@ -63,7 +63,7 @@ def near(draw: Draw, bound: int) -> int:
 def bound_asked(draw: Draw, what: str, unit: str, cents: int, bound: int) -> Asked:
     """Whether a value is above, or below, a bound."""
     above = draw.chance(0.7)
-    written = draw.of((f"{bound:,}", f"{bound:,}", str(bound), f"{bound:,}.00"))
+    written = draw.of((f"{bound:,}", f"{bound:,}", f"{bound:,}", str(bound)))
     names: tuple[str, ...] = (
         f"over_{bound}",
         f"above_{bound}",
@@ -83,8 +83,8 @@ def bound_asked(draw: Draw, what: str, unit: str, cents: int, bound: int) -> Ask
 
 
 def other_bound(draw: Draw, cents: int) -> int:
-    """A bound for a given value that is at least 4% away from it."""
-    usable = [one for one in _BOUNDS if not 0.96 < cents / (one * 100) < 1.04 and 0.08 < cents / (one * 100) < 12]
+    """A bound for a given value that is at least a tenth away from it."""
+    usable = [one for one in _BOUNDS if not 0.9 < cents / (one * 100) < 1.11 and 0.08 < cents / (one * 100) < 12]
     return draw.of(usable) if usable else 1
 
 
@@ -104,10 +104,9 @@ def comparison(draw: Draw, identity: str) -> dict[str, Any]:
         if draw.chance(0.3):
             state["customer"] = values.company(draw)
         return record(draw, identity, state, asked, most=6)
-    style = draw.number(4)
     sentences = []
     for what, unit, cents in amounts:
-        number = values.amount_text(draw, cents, style)
+        number = values.amount_text(draw, cents)
         sentences.append(
             draw.of(
                 (

@@ -16,7 +16,7 @@ def offered(
         described: the probability that options have descriptions at all; one in eight of those has none then.
     """
     count = draw.between(2, min(most, len(topics)))
-    if draw.chance(0.7):
+    if draw.chance(0.85):
         count = min(count, draw.between(2, 7))
     others = draw.sample([topic for topic in topics if topic is not right], count - 1)
     with_descriptions = draw.chance(described)

@@ -144,42 +144,4 @@ SEVERITY = Scale(
         ("info,warning,error,critical", "00-1-23"),
     ),
 )
-DAMAGE = Scale(
-    names=("damage", "condition", "damage_level"),
-    instructions=("How damaged are the goods?", "Rate the damage.", "What is the condition of the goods?"),
-    grades=_grades("""
-        The goods are in perfect condition; Not a scratch on anything; All pieces arrived like new
-        One box has a small dent outside; The wrapping is a little torn, the goods are fine; A corner of the carton is bent
-        A few small scratches on one piece; One piece has a light mark; Slight wear on the surface
-        Some pieces are scratched and dented; Several items have visible marks; A few parts are bent
-        Many pieces are broken; Half of the items do not work; Most of the glass is cracked
-        Nearly everything is broken; Almost all pieces are useless; Hardly one item survived
-        Everything is destroyed; A total loss, nothing can be used; All goods are completely ruined
-    """),
-    levels=(
-        ("none,minor,moderate,severe,total", "0112334"),
-        ("undamaged,damaged,destroyed", "0--11-2"),
-        ("perfect,light damage,heavy damage,total loss", "0-1-2-3"),
-        ("like new,dented wrapping,light scratches,some damage,half broken,nearly all broken,destroyed", "0123456"),
-    ),
-)
-CERTAINTY = Scale(
-    names=("certainty", "likelihood", "confidence"),
-    instructions=("How likely is it that they buy?", "How certain is the order?", "Rate the chance of a sale."),
-    grades=_grades("""
-        We will certainly not buy; There is no chance that we order; We have decided against it
-        We will most likely not buy; It is very unlikely that we order; I do not think we need it
-        We rather tend to another offer; It does not look good for an order; We doubt that we need it
-        We may or may not buy; It is still open; The chances are even
-        We tend to say yes; It looks quite good; We rather like your offer
-        We will very probably order; It is nearly decided in your favour; We are almost sure to buy
-        We will definitely buy; The order is certain; We have decided to order from you
-    """),
-    levels=(
-        ("no,maybe,yes", "00-1-22"),
-        ("impossible,unlikely,open,likely,certain", "0112334"),
-        ("never,very unlikely,unlikely,even,likely,very likely,certain", "0123456"),
-        ("cold,lukewarm,warm,hot", "0-1-2-3"),
-    ),
-)
-ALL_SCALES = (URGENCY, TONE, SATISFACTION, SEVERITY, DAMAGE, CERTAINTY)
+ALL_SCALES = (URGENCY, TONE, SATISFACTION, SEVERITY)

@@ -6,7 +6,7 @@ from launch.mini.generate.asked import Asked, choice, record
 from launch.mini.generate.draw import Draw
 from launch.mini.generate.facts import FACTS
 from launch.mini.generate.routing import offered
-from launch.mini.generate.scales import DAMAGE, SATISFACTION, URGENCY
+from launch.mini.generate.scales import SATISFACTION, URGENCY
 from launch.mini.generate.text import filled, framed, joined
 from launch.mini.generate.topics import TEAMS, UNSEEN_TEAMS
 
@@ -29,7 +29,7 @@ def ticket(draw: Draw, identity: str, *, unseen: bool) -> dict[str, Any]:
     options, answer = offered(draw, topics, team, most=40, described=1.0 if unseen else 0.7)
     asked: list[Asked] = [choice(draw, _NAMES, _ASKS, options, answer)]
     sentences = draw.sample(team.sentences, draw.between(1, 2))
-    for scale in draw.sample((URGENCY, SATISFACTION, DAMAGE), draw.number(3)):
+    for scale in draw.sample((URGENCY, SATISFACTION), draw.number(3)):
         grade = draw.number(7)
         one = scale.ask(draw, grade)
         if one is not None:

@@ -59,8 +59,7 @@ class Day:
         return f"2026-{month + 1:02}-{day + 1:02}"
 
 
-def amount_text(draw: Draw, cents: int, style: int) -> str:
-    """`6,592.50`, `6592.50`, `6,592` or `6592`; the last two for whole amounts."""
+def amount_text(draw: Draw, cents: int) -> str:
+    """`6,592.50`, or `6,592` for a whole amount."""
     whole, rest = divmod(cents, 100)
-    text = f"{whole:,}" if style % 2 == 0 else str(whole)
-    return f"{text}.{rest:02}" if rest or draw.chance(0.5) else text
+    return f"{whole:,}.{rest:02}" if rest or draw.chance(0.5) else f"{whole:,}"
