@@ -23,6 +23,7 @@ th, td { padding: .2em .7em; border-bottom: 1px solid #ddd; text-align: right; }
 th:first-child, td:first-child { text-align: left; }
 .wide { overflow-x: auto; }
 svg { max-width: 100%; height: auto; }
+pre { overflow-x: auto; background: #f4f4f4; padding: 1em; }
 </style>
 </head>
 <body>
@@ -48,6 +49,9 @@ svg { max-width: 100%; height: auto; }
 </tbody>
 </table></div>
 {% endfor %}
+{% for text in section.texts %}
+<pre>{{ text }}</pre>
+{% endfor %}
 {% endfor %}
 </body>
 </html>
@@ -65,12 +69,13 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading with what stands below it: text, then plots, as `svg` makes them, then tables."""
+    """A heading with what stands below it: text, then plots, as `svg` makes them, then tables, then texts as they are typed."""
 
     heading: str
     paragraphs: Sequence[str] = ()
     plots: Sequence[Markup] = ()
     tables: Sequence[Table] = ()
+    texts: Sequence[str] = ()
 
 
 def svg(figure: Figure) -> Markup:

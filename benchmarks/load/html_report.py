@@ -1,57 +1,40 @@
-"""A run, or several, as one HTML page: latency against rate and percentile curves as inline SVG, and the tables.
+"""A run, or several, as one HTML page: latency against rate and percentile curves, and the tables."""
 
-Needs matplotlib, which only this module imports. The page loads nothing.
-"""
-
-import html
-import io
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from benchmarks._report import Section, page, svg
 from benchmarks.load.report import table
 from benchmarks.load.samples import KINDS
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<style>body{{font-family:sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem}}
-pre{{overflow-x:auto;background:#f4f4f4;padding:1rem}}svg{{max-width:100%;height:auto}}</style></head>
-<body><h1>{title}</h1>
-{body}
-</body></html>
-"""
 
 
 def html_page(report: dict[str, Any]) -> str:
     """The page of one run's JSON object."""
-    title = f"Load: {report['workload']}, {report['date'][:10]}"
-    figures = [
-        ("Latency against rate", _draw(_latency_against_rate, report)),
-        ("Percentiles", _draw(_percentile_curves, report)),
+    sections = [
+        Section(heading=heading, plots=[plot])
+        for heading, plot in (
+            ("Latency against rate", _draw(_latency_against_rate, report)),
+            ("Percentiles", _draw(_percentile_curves, report)),
+        )
+        if plot is not None
     ]
-    sections = [f"<h2>{name}</h2>\n{svg}" for name, svg in figures if svg]
-    sections.append(f"<h2>Table</h2>\n<pre>{html.escape(table(report).strip())}</pre>")
-    sections.append(
-        "<p>Latency counts from when a request was due. A request without an answer counts as infinitely late: a curve ends "
-        "where it reaches one. Bars and shades are confidence intervals.</p>"
+    note = (
+        "Latency counts from when a request was due. A request without an answer counts as infinitely late: a curve ends "
+        "where it reaches one. Bars and shades are confidence intervals."
     )
-    sections.append(f"<h2>Data</h2>\n<pre>{html.escape(json.dumps(report, indent=1))}</pre>")
-    return _PAGE.format(title=html.escape(title), body="\n".join(sections))
+    sections.append(Section(heading="Table", paragraphs=[note], texts=[table(report).strip()]))
+    sections.append(Section(heading="Data", texts=[json.dumps(report, indent=1)]))
+    return page(f"Load: {report['workload']}, {report['date'][:10]}", sections)
 
 
-def _draw(fill: Callable[[Any, dict[str, Any]], bool], report: dict[str, Any]) -> str:
-    """The figure as an SVG element, or nothing where there is nothing to draw."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": fill.__name__}):
-        figure = Figure(figsize=(11, 5.5), layout="constrained")
-        if not fill(figure.add_subplot(), report):
-            return ""
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    text = file.getvalue()
-    return text[text.index("<svg") :]
+def _draw(fill: Callable[[Any, dict[str, Any]], bool], report: dict[str, Any]) -> Markup | None:
+    """The plot, or None where there is nothing to draw."""
+    figure = Figure(figsize=(11, 5.5), layout="constrained")
+    return svg(figure) if fill(figure.add_subplot(), report) else None
 
 
 def _curves(report: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, list[dict[str, Any]]]]:
