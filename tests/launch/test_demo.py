@@ -73,7 +73,7 @@ def test_it_asks_both_records_prints_them_as_json_last_and_stops_its_server(capf
     assert list(answers) == ["invoice", "alert"]
     for name, record in RECORDS.items():
         assert answers[name]["answers"].keys() == record["questions"].keys()
-    assert lines[0].startswith("invoice (clef-demo, ")
+    assert lines[0].startswith("invoice (clef-mini, ")
     assert set(psutil.Process().children(recursive=True)) <= set(before)
 
 

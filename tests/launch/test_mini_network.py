@@ -1,18 +1,16 @@
 """clef-mini's network is Qwen3.5 and the joint schema head: equal to Transformers and to the reference."""
 
-import itertools
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from clef_finetune.jsm import load_jsm
 from transformers import Qwen3_5TextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextModel, torch_chunk_gated_delta_rule
 
 from launch.mini import generate
 from launch.mini.export import export_release, load_network, rounded
 from launch.mini.network import Backbone, gated_delta_rule
+from tests.launch.mini_checks import difference, probabilities, reference_probabilities
 from tests.launch.mini_fakes import micro_trainer
 
 
@@ -69,23 +67,6 @@ def test_the_backbone_is_that_of_transformers() -> None:
         )
 
 
-def probabilities(network: Any, encoder: Any, record: dict[str, Any]) -> list[list[float]]:
-    with torch.no_grad():
-        return [logits.softmax(-1).tolist() for logits in network([encoder.encode(record).prompt])[0]]
-
-
-def reference_probabilities(release: Path, records: list[dict[str, Any]]) -> list[list[list[float]]]:
-    reference = load_jsm()
-    model, processor = reference.load_release_model(str(release), device="cpu", dtype=torch.float32)
-    found = []
-    for record in records:
-        encoded = reference.encode_record(processor.tokenizer, record)
-        batch = reference.collate_records([encoded], processor.tokenizer.pad_token_id, torch.device("cpu"))
-        with torch.no_grad():
-            found.append([logits.softmax(-1).tolist() for logits in model(batch)[0]])
-    return found
-
-
 def test_an_exported_release_answers_in_the_reference_as_the_trained_network_does(tmp_path: Path) -> None:
     trainer = micro_trainer()
     for _ in range(2):
@@ -97,13 +78,7 @@ def test_an_exported_release_answers_in_the_reference_as_the_trained_network_doe
     theirs = reference_probabilities(tmp_path / "release", records)
     for record, expected in zip(records, theirs, strict=True):
         for network in (trainer.network, loaded):
-            ours = probabilities(network, trainer.encoder, record)
-            difference = max(
-                abs(one - other)
-                for question in zip(ours, expected, strict=True)
-                for one, other in itertools.chain(zip(*question, strict=True))
-            )
-            assert difference < 1e-5
+            assert difference(probabilities(network, trainer.encoder, record), expected) < 1e-5
     assert len({tuple(question) for record in theirs for question in record}) > 6  # not all alike
 
 

@@ -6,11 +6,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from typing import Any
 
 import psutil
 import pytest
 
 from launch.demo_records import RECORDS
+from tests.launch.mini_checks import LABELS
 from tests.launch.running import ROOT, alive, running
 
 pytestmark = pytest.mark.engine
@@ -28,18 +30,26 @@ SGLANG_ROUTES = (
 )
 
 
-def test_the_demonstration_answers_both_records_and_leaves_nothing_running() -> None:
+def test_the_demonstration_answers_both_records_rightly_and_leaves_nothing_running() -> None:
     command = [sys.executable, "-m", "launch", "demo", "--device", "cpu", "--max-prompt-tokens", "4096"]
     before = psutil.Process().children(recursive=True)
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=START_TIMEOUT_S)
     assert ended.returncode == 0, ended.stderr
-    assert "demonstration checkpoint: random weights" in ended.stderr
+    assert "clef-mini is for trying the server" in ended.stderr
     answers = json.loads(ended.stdout.splitlines()[-1])
     assert list(answers) == ["invoice", "alert"]
     for name, record in RECORDS.items():
         assert answers[name]["answers"].keys() == record["questions"].keys()
-        assert answers[name]["model"] == "clef-demo"
+        assert answers[name]["model"] == "clef-mini"
+        for question, answer in answers[name]["answers"].items():
+            assert probability_of(answer, LABELS[name][question]) > 0.6, (question, answer)
     assert set(psutil.Process().children(recursive=True)) <= set(before)
+
+
+def probability_of(answer: dict[str, Any], label: bool | str | int) -> float:
+    """What an answer says of an option, as clef-finetune writes it."""
+    probability: float = answer["noul"] if label is True else answer["probabilities"][str(label)]
+    return probability
 
 
 def test_a_killed_scheduler_ends_the_server_within_10_seconds() -> None:
