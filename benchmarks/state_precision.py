@@ -11,7 +11,6 @@ import datetime
 import importlib.metadata
 import json
 import math
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -22,9 +21,8 @@ from typing import Any, Literal
 
 from benchmarks._sides import Answer, SideFailedError, SideSettings, running
 from benchmarks._workloads import Prompt, Workloads, largest_difference, probabilities
-from benchmarks.prefix_sharing import CACHE, machine
+from benchmarks.prefix_sharing import machine
 from benchmarks.random_release import build_random_release
-from launch.checkpoint_source import demo_directory
 
 # Lengths of the states in tokens: within a chunk, and over up to five.
 STATE_TOKENS = (300, 700, 1500, 2200, 3000, 5000)
@@ -73,8 +71,8 @@ class Outcome:
     cached_mean_abs_dp: float
 
 
-def lasting_release() -> Path:
-    """The random release with the forgetting rates of HALF_LIVES_TOKENS.
+def lasting_release(directory: Path) -> Path:
+    """Build the random release, with the forgetting rates of HALF_LIVES_TOKENS, in `directory` and return it.
 
     A head's state shrinks by `exp(-exp(A_log) x softplus(a + dt_bias))` a token, where `a` depends on the token; here on
     average by what halves it in that many tokens.
@@ -82,28 +80,13 @@ def lasting_release() -> Path:
     import torch
     from safetensors.torch import load_file, save_file
 
-    demonstration = demo_directory({})
-    if not demonstration.is_dir():
-        build_random_release(demonstration)
-    release = CACHE / f"lasting-{demonstration.name}"
-    if release.is_dir():
-        return release
-    with tempfile.TemporaryDirectory(dir=_made(CACHE), prefix=".building-") as temporary:
-        built = Path(temporary) / "release"
-        shutil.copytree(demonstration, built)
-        weights = built / "model.safetensors"
-        tensors = load_file(weights)
-        rates = math.log(2) / torch.tensor(HALF_LIVES_TOKENS) / torch.nn.functional.softplus(torch.ones(()))
-        for name in tensors:
-            if name.endswith("A_log"):
-                tensors[name] = rates.log().to(tensors[name].dtype)
-        save_file(tensors, weights, metadata={"format": "pt"})
-        built.rename(release)
-    return release
-
-
-def _made(directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
+    weights = build_random_release(directory) / "model.safetensors"
+    tensors = load_file(weights)
+    rates = math.log(2) / torch.tensor(HALF_LIVES_TOKENS) / torch.nn.functional.softplus(torch.ones(()))
+    for name in tensors:
+        if name.endswith("A_log"):
+            tensors[name] = rates.log().to(tensors[name].dtype)
+    save_file(tensors, weights, metadata={"format": "pt"})
     return directory
 
 
@@ -146,11 +129,10 @@ def compare(expected: list[list[Answer]], found: list[list[Answer]]) -> Outcome:
     )
 
 
-def measure(dtype: Literal["float32", "bfloat16"], say: Callable[[str], None]) -> dict[str, Any]:
-    """Run every variant and print the table; returns the JSON object."""
+def measure(release: Path, dtype: Literal["float32", "bfloat16"], say: Callable[[str], None]) -> dict[str, Any]:
+    """Run every variant over `lasting_release` and print the table; returns the JSON object."""
     from transformers import AutoTokenizer
 
-    release = lasting_release()
     workloads = Workloads(AutoTokenizer.from_pretrained(release))
     prompts = [
         [workloads.prompt(state=state, state_tokens=tokens, questions=number) for number in range(QUESTION_SETS)]
@@ -206,7 +188,8 @@ def main() -> None:
         print(f"... {message}", file=sys.stderr, flush=True)
 
     try:
-        report = measure(arguments.dtype, say)
+        with tempfile.TemporaryDirectory(prefix="clef-benchmark-") as temporary:
+            report = measure(lasting_release(Path(temporary) / "lasting-states"), arguments.dtype, say)
     except SideFailedError as err:
         raise SystemExit(f"benchmarks.state_precision: {err}") from err
     print(json.dumps(report))
