@@ -48,6 +48,7 @@ class Recipe:
     batch_tokens: int = 4096
     learning_rate: float = 1e-3
     warmup_steps: int = 60
+    embedding_speed: float = 8.0  # times the learning rate: a token's row is of size 1, and moves only where it occurs
     declining: float = 0.4  # the share of the steps, at the end, over which the learning rate falls to nothing
     weight_decay: float = 0.05
     max_gradient_norm: float = 1.0
@@ -181,17 +182,20 @@ class Trainer:
 
 
 def _groups(network: ClefNetwork, recipe: Recipe) -> list[dict[str, Any]]:
-    """Matrices shrink, vectors and embeddings do not; single numbers move faster, or they would hardly move at all."""
-    decayed, kept, numbers = [], [], []
+    """Matrices shrink, vectors and embeddings do not; embeddings and single numbers move faster, or would hardly move at all."""
+    decayed, embeddings, kept, numbers = [], [], [], []
     for name, parameter in network.named_parameters():
         if parameter.ndim == 0:
             numbers.append(parameter)
-        elif parameter.ndim < 2 or "embed" in name or "lm_head" in name or "conv1d" in name:
+        elif "embed_tokens" in name or "lm_head" in name:
+            embeddings.append(parameter)
+        elif parameter.ndim < 2 or "conv1d" in name:
             kept.append(parameter)
         else:
             decayed.append(parameter)
     return [
         {"params": decayed, "weight_decay": recipe.weight_decay, "speed": 1.0},
+        {"params": embeddings, "weight_decay": 0.0, "speed": recipe.embedding_speed},
         {"params": kept, "weight_decay": 0.0, "speed": 1.0},
         {"params": numbers, "weight_decay": 0.0, "speed": 5.0},
     ]
