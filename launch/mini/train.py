@@ -182,7 +182,7 @@ class Trainer:
 
 
 def _groups(network: ClefNetwork, recipe: Recipe) -> list[dict[str, Any]]:
-    """Matrices shrink, vectors and embeddings do not; embeddings and single numbers move faster, or would hardly move at all."""
+    """Matrices shrink, vectors and embeddings do not; embeddings and single numbers move faster, as they must."""
     decayed, embeddings, kept, numbers = [], [], [], []
     for name, parameter in network.named_parameters():
         if parameter.ndim == 0:
