@@ -1,4 +1,4 @@
-"""Generates labelled records: invented tickets, invoices, alerts and tool calls, and drills of matching and comparing.
+"""Generates labelled records: invented tickets, invoices, alerts and tool calls, and drills of matching, comparing and short texts.
 
 A record is a dict as clef-finetune reads one a line: `id`, `state`, `questions`, `labels`. Its number and split decide it
 wholly, so any part of a stream can be made again.
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args
 
 from launch.mini.generate.alerts import alert
+from launch.mini.generate.brief import stating, topic
 from launch.mini.generate.draw import Draw
 from launch.mini.generate.invoices import invoice
 from launch.mini.generate.matching import matching, naming
@@ -19,7 +20,7 @@ from launch.mini.generate.tools import tool
 SEED = 20261130
 # seen: new records over options that training knows. unseen: options that it does not know.
 Split = Literal["train", "validation", "heldout"]
-_NAMING_UNTIL = 10_000  # training begins with the drill of naming, which by this record has given way to all others
+_NAMING_UNTIL = 5_000  # training begins with the drill of naming, which by this record has given way to all others
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 _Maker = Callable[[Draw, str], dict[str, Any]]
@@ -30,11 +31,17 @@ def _domain(make: Callable[..., dict[str, Any]], *, unseen: bool) -> _Maker:
 
 
 _DOMAINS = {"tickets": ticket, "invoices": invoice, "alerts": alert, "tools": tool}
-_DRILLS: dict[str, _Maker] = {"matching": matching, "numbers": comparison, "scales": scaling}
+_DRILLS: dict[str, _Maker] = {
+    "matching": matching,
+    "numbers": comparison,
+    "scales": scaling,
+    "topic": topic,
+    "stating": stating,
+}
 # Of training: how often each family comes.
 _WEIGHTS = {
-    **{"tickets": 5, "invoices": 6, "alerts": 5, "tools": 4},
-    **{"matching": 3, "numbers": 4, "scales": 4},
+    **{"tickets": 5, "invoices": 5, "alerts": 5, "tools": 4},
+    **{"matching": 2, "numbers": 2, "scales": 3, "topic": 3, "stating": 4},
 }
 
 

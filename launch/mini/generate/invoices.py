@@ -6,7 +6,7 @@ from launch.mini.generate import values
 from launch.mini.generate.asked import Asked, choice, noul, record
 from launch.mini.generate.draw import Draw
 from launch.mini.generate.facts import FACTS
-from launch.mini.generate.numbers import bound_asked, near, other_bound
+from launch.mini.generate.numbers import bound_asked, near
 from launch.mini.generate.routing import offered
 from launch.mini.generate.scales import TONE
 from launch.mini.generate.text import filled
@@ -51,8 +51,7 @@ def invoice(draw: Draw, identity: str, *, unseen: bool) -> dict[str, Any]:
     asked.append(choice(draw, _NAMES, _ASKS, options, answer))
     what = draw.of(_WORDS_FOR_TOTAL)
     currency = draw.of(values.CURRENCIES)
-    for limit in {bound, other_bound(draw, cents)} if draw.chance(0.5) else {bound}:
-        asked.append(bound_asked(draw, what, currency, cents, limit))
+    asked.append(bound_asked(draw, what, currency, cents, bound))
     if status in (_PAID, _UNPAID, _PARTLY):
         asked.append(noul(draw, _OVERDUE_NAMES, _OVERDUE_ASKS, late and status is not _PAID))
     grade = draw.of((_FIRM, _FIRM, 5, 6, 2, 3)) if status in (_UNPAID, _PARTLY) and late else draw.number(4)

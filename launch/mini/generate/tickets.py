@@ -40,5 +40,5 @@ def ticket(draw: Draw, identity: str, *, unseen: bool) -> dict[str, Any]:
         asked.append(one)
         if sentence is not None:
             sentences.append(sentence)
-    text = joined(draw, [filled(draw, sentence) for sentence in sentences], draw.number(4))
+    text = joined(draw, [filled(draw, sentence) for sentence in sentences], draw.number(3))
     return record(draw, identity, framed(draw, text), asked)
