@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launch.mini import generate
 
-STEPS = 5500
+STEPS = 4700
 RELEASE = Path(__file__).parent / "release"
 
 

@@ -20,7 +20,10 @@ from launch.mini.generate.tools import tool
 SEED = 20261130
 # seen: new records over options that training knows. unseen: options that it does not know.
 Split = Literal["train", "validation", "heldout"]
-_NAMING_UNTIL = 5_000  # training begins with the drill of naming, which by this record has given way to all others
+# Training begins with the drill of naming, which by this record has given way to all others.
+_NAMING_UNTIL = 5_000
+# Short texts teach what words mean; from this record of training on there is more of what is hardest, numbers and levels.
+_HARDER_FROM = 22_000
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 _Maker = Callable[[Draw, str], dict[str, Any]]
@@ -38,10 +41,14 @@ _DRILLS: dict[str, _Maker] = {
     "topic": topic,
     "stating": stating,
 }
-# Of training: how often each family comes.
+# How often each family comes.
 _WEIGHTS = {
     **{"tickets": 5, "invoices": 5, "alerts": 5, "tools": 4},
     **{"matching": 2, "numbers": 2, "scales": 3, "topic": 3, "stating": 4},
+}
+_HARDER_WEIGHTS = {
+    **{"tickets": 6, "invoices": 5, "alerts": 5, "tools": 2},
+    **{"matching": 1, "numbers": 7, "scales": 4, "topic": 1, "stating": 1},
 }
 
 
@@ -54,7 +61,8 @@ def record(split: Split, number: int) -> dict[str, Any]:
         return _domain(_DOMAINS[family], unseen=kind == "unseen")(draw, f"{kind}/{family}/{number}")
     if split == "train" and draw.chance(1 - number / _NAMING_UNTIL):
         return naming(draw, f"{split}/naming/{number}")
-    family = draw.of([name for name, weight in _WEIGHTS.items() for _ in range(weight)])
+    weights = _HARDER_WEIGHTS if split == "train" and number >= _HARDER_FROM else _WEIGHTS
+    family = draw.of([name for name, weight in weights.items() for _ in range(weight)])
     make = _DRILLS[family] if family in _DRILLS else _domain(_DOMAINS[family], unseen=False)
     return make(draw, f"{split}/{family}/{number}")
 
