@@ -19,7 +19,7 @@ from clef_finetune.tiny import tiny_config
 
 from tests.launch.running import Running, alive, running
 
-START_TIMEOUT_S = 300
+START_TIMEOUT_S = 600  # seconds; half a minute on an idle machine
 # What a checkpoint may read where nothing limits the server before.
 MAX_PROMPT_TOKENS = 65_536
 GRID = 64

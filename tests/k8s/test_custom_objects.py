@@ -6,6 +6,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from cloudcoil.models.keda.v1alpha1 import ScaledObject
+from cloudcoil.models.prometheus_operator import v1 as prometheus_operator
 
 from tests.k8s.chart import Helm, Object
 from tests.k8s.variants import VARIANTS
@@ -50,9 +52,7 @@ def custom(helm: Helm, kind: str) -> list[Object]:
 
 def model(kind: str) -> Any:
     """The class that is made from the project's own definition, with pydantic."""
-    if kind == "ScaledObject":
-        return pytest.importorskip("cloudcoil.models.keda.v1alpha1").ScaledObject
-    return getattr(pytest.importorskip("cloudcoil.models.prometheus_operator.v1"), kind)
+    return ScaledObject if kind == "ScaledObject" else getattr(prometheus_operator, kind)
 
 
 def read_back(kind: str, found: Object) -> Any:

@@ -84,7 +84,8 @@ def test_a_rate_is_found_reported_and_compared(url: str, tmp_path: Path, capsys:
 
 
 def test_two_servers_are_measured_in_one_run(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--url", url, "--compare", url, "--workload", "agents", "--rate", "30", "--slices", "2", *QUICK]
+    arguments = ["--url", url, "--compare", url, "--workload", "agents", "--rate", "30", "--slices", "2"]
+    arguments += ["--timeout", "60", *QUICK]
     status, printed, report = run(capsys, *arguments)
     assert (status, report["result"]) == (0, "measured")
     assert [side["name"] for side in report["sides"]] == ["A", "B"]
@@ -96,7 +97,9 @@ def test_two_servers_are_measured_in_one_run(url: str, capsys: pytest.CaptureFix
 
 
 def test_clients_of_a_closed_loop(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status, _, report = run(capsys, "--url", url, "--workload", "hot-path", "--concurrency", "2,4", *QUICK)
+    status, _, report = run(
+        capsys, "--url", url, "--workload", "hot-path", "--concurrency", "2,4", "--timeout", "60", *QUICK
+    )
     assert status == 0
     assert [point["clients"] for point in report["sides"][0]["points"]] == [2, 4]
     assert all(point["generator"]["connections_opened"] <= 8 for point in report["sides"][0]["points"])
