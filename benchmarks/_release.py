@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from transformers import AutoConfig, Qwen3_5ForConditionalGeneration
 
-from benchmarks.random_release import HEAD_SCALARS, build_random_release
-from model_plugin.checkpoint import HEAD_CONFIG_FILE, HEAD_WEIGHTS_FILE, HeadConfig, head_tensor_shapes, read_release
+from benchmarks.random_release import build_random_release, head_tensors
+from launch.mini.release import save_head
+from model_plugin.checkpoint import HeadConfig, read_release
 
 SEED = 20260117
 
@@ -120,29 +120,14 @@ def _write(release: Path, shape: Shape, device: str) -> None:
     try:
         with torch.device(device):
             backbone = Qwen3_5ForConditionalGeneration(AutoConfig.from_pretrained(release))
-            head = _head(shape.head)
+            head = head_tensors(shape.head)
     finally:
         torch.set_default_dtype(before)
     with tempfile.TemporaryDirectory(dir=release.parent) as saved:
         backbone.save_pretrained(saved)
         for path in Path(saved).glob("*.safetensors*"):
             shutil.move(path, release / path.name)
-    save_file({key: tensor.cpu().contiguous() for key, tensor in head.items()}, release / HEAD_WEIGHTS_FILE)
-    values = {key: value for key, value in vars(shape.head).items() if key != "dropout"}
-    (release / HEAD_CONFIG_FILE).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-
-
-def _head(config: HeadConfig) -> dict[str, torch.Tensor]:
-    """Norms at identity, matrices with unit gain, scalars as in the random release, else zero."""
-    tensors = {}
-    for name, size in sorted(head_tensor_shapes(config).items()):
-        if name in HEAD_SCALARS:
-            tensors[name] = torch.tensor(HEAD_SCALARS[name])
-        elif len(size) == 2:
-            tensors[name] = torch.randn(size) / math.sqrt(size[1])
-        else:
-            tensors[name] = (torch.ones if name.endswith("weight") else torch.zeros)(size)
-    return tensors
+    save_head(release, shape.head, {key: tensor.cpu().contiguous() for key, tensor in head.items()})
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.corpus import lines
 from launch.mini.release import write_release
+from launch.mini.shape import CONTEXT_TOKENS, backbone_config
 from launch.mini.tokenizer import learn_tokenizer
 from model_plugin.checkpoint import HeadConfig, head_tensor_shapes, read_release
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 SEED = 20260117
 MARKER_FILE = "RANDOM_WEIGHTS.txt"
-CONTEXT_TOKENS = 65_536  # as Cloudflare documents for Clef
 VOCABULARY_SIZE = 4096  # a multiple of 64, as a vocabulary-parallel LM head wants
 CORPUS_LINES = 6000
 
@@ -59,7 +59,7 @@ def _write_release(release: Path) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         backbone = Qwen3_5ForConditionalGeneration(_backbone_config(tokenizer)).to(torch.bfloat16)
-        head = _head_tensors()
+        head = {name: tensor.to(torch.bfloat16) for name, tensor in head_tensors(HEAD).items()}
     write_release(release, backbone=backbone, tokenizer=tokenizer, head=HEAD, head_tensors=head)
     note = "Randomly initialised: its answers mean nothing. Not a Clef model.\n"
     (release / MARKER_FILE).write_text(note, encoding="utf-8")
@@ -72,63 +72,22 @@ def _tokenizer() -> "PreTrainedTokenizerBase":
 
 def _backbone_config(tokenizer: "PreTrainedTokenizerBase") -> "Qwen3_5Config":
     """Qwen3.5's proportions at a hundredth of its width: three Gated DeltaNet layers, then one of full attention."""
-    from transformers import Qwen3_5Config
-
-    token = tokenizer.convert_tokens_to_ids
-    text = {
-        "hidden_size": HEAD.hidden_size,
-        "intermediate_size": 256,
-        "num_hidden_layers": 4,
-        "full_attention_interval": 4,
-        "layer_types": ["linear_attention"] * 3 + ["full_attention"],
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 64,
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4,
-        "linear_key_head_dim": 32,
-        "linear_value_head_dim": 32,
-        "vocab_size": VOCABULARY_SIZE,
-        "max_position_embeddings": CONTEXT_TOKENS,
-        "eos_token_id": token("<|im_end|>"),
-        "pad_token_id": token("<|endoftext|>"),
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 10_000_000.0,
-            "partial_rotary_factor": 0.25,
-            # Time, height, width: half of the 16 rotary dimensions of a head of 64.
-            "mrope_section": [3, 3, 2],
-            "mrope_interleaved": True,
-        },
-    }
-    vision = {
-        "depth": 1,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_heads": 2,
-        "out_hidden_size": HEAD.hidden_size,
-        "patch_size": 16,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "num_position_embeddings": 64,
-    }
-    return Qwen3_5Config(
-        text_config=text,
-        vision_config=vision,
-        tie_word_embeddings=False,
-        image_token_id=token("<|image_pad|>"),
-        video_token_id=token("<|video_pad|>"),
-        vision_start_token_id=token("<|vision_start|>"),
-        vision_end_token_id=token("<|vision_end|>"),
+    return backbone_config(
+        tokenizer,
+        intermediate_size=256,
+        full_attention_interval=4,
+        layer_types=["linear_attention"] * 3 + ["full_attention"],
+        linear_num_key_heads=2,
+        vocab_size=VOCABULARY_SIZE,
     )
 
 
-def _head_tensors() -> "dict[str, torch.Tensor]":
-    """Norms at identity, matrices with unit gain, everything else zero or as HEAD_SCALARS says."""
+def head_tensors(config: HeadConfig) -> "dict[str, torch.Tensor]":
+    """Norms at identity, matrices with unit gain, everything else zero or as HEAD_SCALARS says; in torch's default type."""
     import torch
 
     tensors: dict[str, torch.Tensor] = {}
-    for name, shape in sorted(head_tensor_shapes(HEAD).items()):
+    for name, shape in sorted(head_tensor_shapes(config).items()):
         if name in HEAD_SCALARS:
             tensors[name] = torch.tensor(HEAD_SCALARS[name])
         elif len(shape) == 2:
@@ -137,7 +96,7 @@ def _head_tensors() -> "dict[str, torch.Tensor]":
             tensors[name] = torch.ones(shape)
         else:
             tensors[name] = torch.zeros(shape)
-    return {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
+    return tensors
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from benchmarks._server import ServerFailedError, serving
 from benchmarks._workloads import question_set
 from benchmarks.corpus import lines
 from launch.checkpoint_source import MINI_NAME
+from tests.launch.running import free_port
 
 SEED = 20261201
 STATE_LINES = 12
@@ -137,7 +137,7 @@ def _smg(engines: Sequence[str], policy: str) -> Iterator[str]:
     Raises:
         ServerFailedError: it did not start.
     """
-    port, health_port, metrics_port = (_free_port() for _ in range(3))
+    port, health_port, metrics_port = (free_port() for _ in range(3))
     command = [str(Path(sys.executable).with_name("smg")), "launch", "--host=127.0.0.1", f"--port={port}"]
     command += [
         f"--health-check-port={health_port}",
@@ -164,11 +164,6 @@ def _healthy(url: str) -> int:
         return int(httpx.get(url).json().get("healthy_workers", 0))
     except httpx.TransportError:
         return 0
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import torch
 from clef_finetune.jsm import load_jsm
 from transformers import AutoProcessor, AutoTokenizer
 
-from benchmarks.random_release import CONTEXT_TOKENS, HEAD, MARKER_FILE, VOCABULARY_SIZE, build_random_release
+from benchmarks.random_release import HEAD, MARKER_FILE, VOCABULARY_SIZE, build_random_release
 from launch.demo_records import RECORDS
 from launch.mini import release as release_files
+from launch.mini.shape import CONTEXT_TOKENS
 from model_plugin.checkpoint import read_release
 
 SPECIAL_TOKENS = (

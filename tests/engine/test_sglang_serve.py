@@ -5,7 +5,6 @@ Nothing tells this engine how large its pools shall be: SGLang measures, as it d
 
 import base64
 import io
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from tests import tolerances
 from tests.engine.inspector import inspector
 from tests.engine.records import TEAM, URGENCY, questions, text
 from tests.engine.served import ENVIRON, GRID, START_TIMEOUT_S, Reference, distance, probabilities
-from tests.launch.running import Running, running
+from tests.launch.running import Running, free_port, running
 
 pytestmark = pytest.mark.engine
 
@@ -92,12 +91,6 @@ def on_a_cpu(environ: dict[str, str]) -> dict[str, str]:
     prepared = ENVIRON | environ
     activate("float32", environ=prepared)
     return prepared
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_pools_that_sglang_sizes_fill_what_they_may_have_and_no_more(server: SGLangServer) -> None:

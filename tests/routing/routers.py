@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 
 from tests.k8s.chart import Helm, pick
+from tests.launch.running import free_port
 from tests.routing.backends import Backend
 from tests.serving.harness import SERVED_NAME
 
@@ -47,13 +47,6 @@ def without_discovery(arguments: Sequence[str]) -> list[str]:
     end = next(place for place in range(start + 1, len(arguments)) if arguments[place].startswith("--"))
     kept = [*arguments[:start], *arguments[end:]]
     return [argument for argument in kept if not argument.startswith("--service-discovery")]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Invoices: their status, whether they are overdue, whether the total is above a bound, the sender's tone."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from launch.mini.generate import values
@@ -33,6 +34,19 @@ _WORDS_FOR_TOTAL = ("total", "amount", "invoice total", "sum")
 _FACTS = tuple(fact for fact in FACTS if fact.names[0] in ("discount", "callback"))
 _PAID, _UNPAID, _PARTLY = STATUSES[:3]
 _FIRM = 4  # the grade of TONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Paper:
+    """What an invoice says, however it is written: `today` is the day of its remarks, which may be a reminder."""
+
+    remarks: list[str]
+    cents: int
+    currency: str
+    issued: values.Day
+    due: values.Day
+    today: values.Day
+    reminds: bool
 
 
 def invoice(draw: Draw, identity: str, *, unseen: bool) -> dict[str, Any]:
@@ -69,8 +83,16 @@ def invoice(draw: Draw, identity: str, *, unseen: bool) -> dict[str, Any]:
             remarks.append(filled(draw, sentence))
     remarks = draw.shuffled(remarks)
     make = _as_json if draw.chance(0.35) else _as_text
-    state = make(draw, remarks, cents, currency, issued, due, written, late and status in (_UNPAID, _PARTLY))
-    return record(draw, identity, state, asked)
+    paper = _Paper(
+        remarks=remarks,
+        cents=cents,
+        currency=currency,
+        issued=issued,
+        due=due,
+        today=written,
+        reminds=late and status in (_UNPAID, _PARTLY),
+    )
+    return record(draw, identity, make(draw, paper), asked)
 
 
 def _remark(draw: Draw, status: Topic, written: values.Day, cents: int) -> str:
@@ -79,80 +101,76 @@ def _remark(draw: Draw, status: Topic, written: values.Day, cents: int) -> str:
     return sentence.replace("{later}", written.written(0)).replace("{part}", part)
 
 
-def _as_text(
-    draw: Draw,
-    remarks: list[str],
-    cents: int,
-    currency: str,
-    issued: values.Day,
-    due: values.Day,
-    written: values.Day,
-    reminds: bool,
-) -> str:
+def _as_text(draw: Draw, paper: _Paper) -> str:
     seller, buyer, date = values.company(draw), values.company(draw), draw.number(3)
     number = f"INV-{draw.between(100, 9999)}"
-    total = values.amount_text(draw, cents)
+    total = values.amount_text(draw, paper.cents)
     lines = []
     if draw.chance(0.4):
         lines.append(f"From: {draw.of(('accounts', 'billing', 'office'))}@{values.domain(seller)}")
     lines.append(
         draw.of(
             (
-                f"Invoice {number} from {seller} to {buyer}, issued {issued.written(date)}, due {due.written(date)}.",
-                f"Invoice {number}\nSeller: {seller}\nBuyer: {buyer}\nIssued: {issued.written(date)}\nDue: {due.written(date)}",
-                f"{seller} billed {buyer} on {issued.written(date)}. Due date: {due.written(date)}. Invoice {number}.",
+                f"Invoice {number} from {seller} to {buyer}, issued {paper.issued.written(date)}, due {paper.due.written(date)}.",
+                f"Invoice {number}\nSeller: {seller}\nBuyer: {buyer}\nIssued: {paper.issued.written(date)}\nDue: {paper.due.written(date)}",
+                f"{seller} billed {buyer} on {paper.issued.written(date)}. Due date: {paper.due.written(date)}. Invoice {number}.",
             )
         )
     )
     if draw.chance(0.6):
-        extra = int(cents * draw.real(0.03, 0.3))
-        items = (values.amount_text(draw, cents - extra), values.amount_text(draw, extra))
+        extra = int(paper.cents * draw.real(0.03, 0.3))
+        items = (values.amount_text(draw, paper.cents - extra), values.amount_text(draw, extra))
         other = draw.of(("Fuel surcharge", "Packing", "Handling", "Insurance", "VAT"))
         lines.append(
-            f"{values.goods(draw)}: {items[0]} {currency}. {other}: {items[1]} {currency}. Total: {total} {currency}."
+            f"{values.goods(draw)}: {items[0]} {paper.currency}. {other}: {items[1]} {paper.currency}. Total: {total} {paper.currency}."
         )
     else:
         lines.append(
-            draw.of((f"Total: {total} {currency}.", f"The total is {total} {currency}.", f"Amount: {total} {currency}"))
+            draw.of(
+                (
+                    f"Total: {total} {paper.currency}.",
+                    f"The total is {total} {paper.currency}.",
+                    f"Amount: {total} {paper.currency}",
+                )
+            )
         )
     opening = (
-        draw.of((f"Reminder of {written.written(date)}: ", f"Reminder, {written.written(date)}. ")) if reminds else ""
+        draw.of((f"Reminder of {paper.today.written(date)}: ", f"Reminder, {paper.today.written(date)}. "))
+        if paper.reminds
+        else ""
     )
     if not opening:
         opening = draw.of(
-            (f"Note of {written.written(date)}: ", f"{written.written(date)}: ", f"Today is {written.written(date)}. ")
+            (
+                f"Note of {paper.today.written(date)}: ",
+                f"{paper.today.written(date)}: ",
+                f"Today is {paper.today.written(date)}. ",
+            )
         )
-    said = [one.rstrip(".") + "." for one in remarks]
+    said = [one.rstrip(".") + "." for one in paper.remarks]
     if draw.chance(0.5):
         said[0] = said[0][0].lower() + said[0][1:]
     lines.append(opening + " ".join(said))
     return "\n".join(lines)
 
 
-def _as_json(
-    draw: Draw,
-    remarks: list[str],
-    cents: int,
-    currency: str,
-    issued: values.Day,
-    due: values.Day,
-    written: values.Day,
-    reminds: bool,
-) -> dict[str, Any]:
-    amount: Any = cents // 100 if cents % 100 == 0 else cents / 100
+def _as_json(draw: Draw, paper: _Paper) -> dict[str, Any]:
+    amount: Any = paper.cents // 100 if paper.cents % 100 == 0 else paper.cents / 100
     fields: dict[str, Any] = {
-        draw.of(("total", "amount", "invoice_total")): amount if draw.chance(0.7) else values.amount_text(draw, cents),
-        "currency": currency,
-        "due": due.written(2),
-        "today": written.written(2),
-        draw.of(("note", "remark", "message")): ". ".join(remarks) + ".",
+        draw.of(("total", "amount", "invoice_total")): amount
+        if draw.chance(0.7)
+        else values.amount_text(draw, paper.cents),
+        "currency": paper.currency,
+        "due": paper.due.written(2),
+        "today": paper.today.written(2),
+        draw.of(("note", "remark", "message")): ". ".join(paper.remarks) + ".",
     }
     if draw.chance(0.7):
-        fields["issued"] = issued.written(2)
+        fields["issued"] = paper.issued.written(2)
     if draw.chance(0.6):
         fields["seller"] = values.company(draw)
     if draw.chance(0.6):
         fields["number"] = f"INV-{draw.between(100, 9999)}"
-    if reminds and draw.chance(0.7):
+    if paper.reminds and draw.chance(0.7):
         fields["reminders"] = draw.between(1, 3)
     return {"invoice": fields} if draw.chance(0.25) else fields

@@ -26,7 +26,6 @@ _CHAT = (
     "I am in {city} this week",
     "Thanks in advance",
 )
-_PLEASE = ("please", "kindly")
 
 
 def tool(draw: Draw, identity: str, *, unseen: bool) -> dict[str, Any]:
