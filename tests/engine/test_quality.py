@@ -1,26 +1,27 @@
 """clef-mini decides as well on every path of computation: cold, cached, in chunks, in a batch, on two ranks, in FP32.
 
 The other tests hold a path to the reference, over random weights. This one holds decisions to labels, so that a change that
-makes answers worse is noticed, and not only one that makes them different. Run this file as a program after clef-mini was
-trained again: it writes the baseline.
+makes answers worse is noticed, and not only one that makes them different. After clef-mini was trained again, the baseline is
+made anew of `clef-serve up --dtype float32`:
+
+    python -m launch.mini records --count 200 --out records.jsonl
+    python -m benchmarks.quality --url URL --data records.jsonl --group-by id --write-baseline tests/engine/mini_baseline.json
 """
 
-import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from benchmarks.quality.asking import ask, find_server
-from benchmarks.quality.baseline import TOLERANCES, behind, read_baseline, write_baseline
+from benchmarks.quality.baseline import TOLERANCES, behind, read_baseline
 from benchmarks.quality.compare import compare, what_differs
 from benchmarks.quality.decisions import Decision
 from benchmarks.quality.measuring import Rules, measure
 from benchmarks.quality.records import Record, asked_sha256, read_records
 from launch.checkpoint_source import MINI_DIRECTORY
-from launch.mini import generate
+from launch.mini.__main__ import main as write_records
 from tests import tolerances
 from tests.engine.served import GRID, Served, serving
 
@@ -34,14 +35,9 @@ RULES = Rules(drawings=2)  # intervals are not looked at
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Record]:
-    return held_out(tmp_path_factory.mktemp("quality") / "records.jsonl")
-
-
-def held_out(path: Path) -> Sequence[Record]:
-    """The first held-out records, written to `path` and read as `benchmarks.quality` reads any."""
-    lines = (json.dumps(record) for record in generate.records("heldout", RECORDS))
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return read_records(path, group_by="id").records
+    file = tmp_path_factory.mktemp("quality") / "records.jsonl"
+    assert write_records(["records", "--count", str(RECORDS), "--out", str(file)]) == 0
+    return read_records(file, group_by="id").records
 
 
 def decide(served: Served, records: Sequence[Record], *, salt: str, together: int = 1) -> Sequence[Decision]:
@@ -103,13 +99,3 @@ def test_worse_answers_would_be_noticed(paths: dict[str, Sequence[Decision]], re
     baseline = read_baseline(BASELINE, asked_sha256=asked_sha256(records), rules=RULES)
     assert any(line.startswith("accuracy is") for line in behind(baseline, measure(worse, RULES), TOLERANCES))
     assert what_differs({"cold": paths["cold"], "worse": worse}, margin=NEAR_TIE) != []
-
-
-if __name__ == "__main__":
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as directory, serving(MINI_DIRECTORY) as running:
-        known = held_out(Path(directory) / "records.jsonl")
-        scopes = measure(decide(running, known, salt="one"), RULES)
-    write_baseline(BASELINE, scopes, asked_sha256=asked_sha256(known), rules=RULES)
-    print({name: round(figure.value, 4) for name, figure in scopes["overall"].figures.items()}, file=sys.stderr)
