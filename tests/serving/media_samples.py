@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import random
 import struct
 import zlib
@@ -102,6 +103,20 @@ def moving(frames: int, width: int = 64, height: int = 48) -> npt.NDArray[np.uin
     return video
 
 
+@contextlib.contextmanager
+def _scheduling_kept() -> Iterator[None]:
+    """SVT-AV1's encoder makes the thread that calls it a real-time one (SCHED_FIFO, 99) if the user is root. All that it
+    starts later, engines too, would inherit that, and share no core with anything."""
+    if not hasattr(os, "sched_getscheduler"):  # macOS
+        yield
+        return
+    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, priority)
+
+
 def video_file(
     frames: npt.NDArray[np.uint8],
     *,
@@ -113,7 +128,7 @@ def video_file(
 ) -> bytes:
     """The frames as a file. `prepare` is given the stream before the first frame."""
     out = io.BytesIO()
-    with av.open(out, "w", format=container) as file:
+    with _scheduling_kept(), av.open(out, "w", format=container) as file:
         stream = file.add_stream(codec, rate=fps, options=options)
         assert isinstance(stream, av.VideoStream)
         stream.height, stream.width = frames.shape[1:3]

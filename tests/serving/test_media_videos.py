@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import os
 import resource
 import struct
 import subprocess
@@ -60,6 +61,12 @@ def test_measured_and_every_frame_found(name: str) -> None:
     centre = video.frames[:, 24:, 32:].astype(float).mean(axis=(1, 2, 3))
     assert np.abs(centre - FRAMES[:, -1, -1, 0]).max() < 3
     assert np.abs(video.frames[:, :8, :8].astype(float).mean(axis=(0, 1, 2)) - (250, 20, 20)).max() < 12
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process its scheduling policy")
+def test_the_encoder_of_a_sample_leaves_the_process_an_ordinary_one() -> None:
+    video_file(FRAMES[:2], container="webm", codec="libsvtav1")
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 @pytest.mark.parametrize("name", CODECS)
