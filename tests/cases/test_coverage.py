@@ -1,5 +1,6 @@
 """The list of what proves each case is complete, and every test that it names exists."""
 
+import os
 import subprocess
 import sys
 
@@ -28,7 +29,8 @@ def collected() -> set[str]:
     """The names of all tests that pytest finds in the files that the list names, without parameters."""
     files = sorted({name.partition("::")[0] for names in coverage.TESTS.values() for name in names})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COLLECTION_TIMEOUT_S)
+    plain = os.environ | {"PYTEST_ADDOPTS": ""}  # another verbosity prints a tree
+    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, timeout=COLLECTION_TIMEOUT_S)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.k8s.chart import Helm, Object, containers, engine, environment
 from tests.launch.fake_hub import COMMIT, REPOSITORY, FakeHub
+from tests.launch.running import ROOT
 
 FILES = {
     "config.json": b'{"architectures": ["Qwen3_5ForConditionalGeneration"]}',
@@ -78,6 +79,8 @@ def _script(spec: Object, container: Object, volumes: Path) -> list[str]:
         lines += [f"mkdir -p .{mount['mountPath']}", f"mount --bind {volumes}/{mount['name']} .{mount['mountPath']}"]
         if mount.get("readOnly"):
             lines.append(f"mount -o remount,bind,ro .{mount['mountPath']}")
+    # A volume may have hidden the program: a checkout below /tmp, say.
+    lines += [f"mkdir -p .{ROOT}", f"mount --bind {ROOT} .{ROOT}", f"mount -o remount,bind,ro .{ROOT}"]
     who = f"--reuid {security['runAsUser']} --regid {security['runAsGroup']} --groups {security['fsGroup']}"
     command = shlex.join([*container["command"], *container["args"]])
     started = f"cd / && exec setpriv {who} --bounding-set -all --inh-caps -all --no-new-privs {command}"
