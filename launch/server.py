@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any
 
+import h11
 import psutil
 import uvicorn
 import uvloop
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from serving.lifecycle import Lifecycle
 
@@ -140,6 +142,7 @@ class Server:
         """Serve until stopped. `fatal` tells afterwards whether that was asked for."""
         config = uvicorn.Config(
             app,
+            http=HttpProtocol,
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -211,6 +214,17 @@ class Server:
             await asyncio.sleep(READY_CHECK_INTERVAL_S)
         if lifecycle.phase == "ready":
             self._on_ready()
+
+
+class HttpProtocol(H11Protocol):
+    """Uvicorn's, but broken bytes behind an answer end the connection quietly."""
+
+    def send_400_response(self, msg: str) -> None:
+        # Uvicorn would answer once more, h11 refuses that, and each such client left a traceback in the log.
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
 
 class _Uvicorn(uvicorn.Server):
