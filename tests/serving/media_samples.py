@@ -107,9 +107,6 @@ def moving(frames: int, width: int = 64, height: int = 48) -> npt.NDArray[np.uin
 def _scheduling_kept() -> Iterator[None]:
     """SVT-AV1's encoder makes the thread that calls it a real-time one (SCHED_FIFO, 99) if the user is root. All that it
     starts later, engines too, would inherit that, and share no core with anything."""
-    if not hasattr(os, "sched_getscheduler"):  # macOS
-        yield
-        return
     policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         yield

@@ -63,7 +63,6 @@ def test_measured_and_every_frame_found(name: str) -> None:
     assert np.abs(video.frames[:, :8, :8].astype(float).mean(axis=(0, 1, 2)) - (250, 20, 20)).max() < 12
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process its scheduling policy")
 def test_the_encoder_of_a_sample_leaves_the_process_an_ordinary_one() -> None:
     video_file(FRAMES[:2], container="webm", codec="libsvtav1")
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
