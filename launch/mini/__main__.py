@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launch.mini import generate
 
-STEPS = 4700
+STEPS = 5600
 RELEASE = Path(__file__).parent / "release"
 
 
@@ -28,7 +28,13 @@ def main(arguments: list[str] | None = None) -> int:
     train.add_argument(
         "--steps", type=int, default=STEPS, metavar="N", help=f"steps of the optimizer [default: {STEPS}]"
     )
-    train.add_argument("--threads", type=int, default=2, metavar="N", help="threads to compute with [default: 2]")
+    train.add_argument(
+        "--processes",
+        type=int,
+        default=2,
+        metavar="N",
+        help="processes of one thread that share each batch [default: 2]",
+    )
     train.set_defaults(run=_train)
 
     records = commands.add_parser("records", help="write labelled records, one JSON object a line")
@@ -54,8 +60,8 @@ def _train(options: argparse.Namespace) -> int:
     from launch.mini.finish import finish
     from launch.mini.train import Recipe, train
 
-    torch.set_num_threads(options.threads)
-    trainer = train(options.output, Recipe(steps=options.steps), say=_say)
+    torch.set_num_threads(1)
+    trainer = train(options.output, Recipe(steps=options.steps), processes=options.processes, say=_say)
     finish(trainer, options.output, say=_say)
     return 0
 

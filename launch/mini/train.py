@@ -1,9 +1,13 @@
 """Trains clef-mini from nothing, on the CPU, reproducibly, and goes on where it was ended.
 
-What is learned from is `generate`'s stream of records, each seen once. Knows nothing of serving.
+What is learned from is `generate`'s stream of records, each seen once. Every process computes a share of each batch with
+one thread, which at these sizes is much faster than one process with as many threads. Knows nothing of serving.
 """
 
+import contextlib
 import json
+import os
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch import Tensor
 
 from launch.mini import generate
@@ -22,6 +28,7 @@ from launch.mini.network import ClefNetwork
 from launch.mini.shape import CONTEXT_TOKENS, HEAD, VOCABULARY_SIZE, backbone_config
 from launch.mini.tokenizer import learn_tokenizer
 from model_plugin.checkpoint import HeadConfig
+from model_plugin.schema_layout import QUESTION_TYPES
 from serving.api_types import parse_request
 from serving.prompt_text import (
     FIELD_END,
@@ -95,6 +102,13 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(
             _groups(self.network, recipe), lr=recipe.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=True
         )
+        # Every parameter's gradient is a part of one tensor, which the processes add up in one go.
+        self._gradient = torch.zeros(sum(parameter.numel() for parameter in self.network.parameters()))
+        start = 0
+        for parameter in self.network.parameters():
+            parameter.grad = self._gradient[start : start + parameter.numel()].view_as(parameter)
+            start += parameter.numel()
+        self._rank, self._processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         self.step = 0
         self.pool, self.batch = 0, 0
         self._batches: list[list[Example]] = []
@@ -107,27 +121,47 @@ class Trainer:
         return counts / len(held)
 
     def advance(self) -> dict[str, float]:
-        """One step of the optimizer; what it measured on its batch before."""
+        """One step of the optimizer; what all processes measured on their shares of the batch before."""
         examples = self._next_batch()
         scale = self._learning_rate()
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.learning_rate * group["speed"] * scale
-        logits = self.network([example.prompt for example in examples])
-        logits_QN = padded([values for of_prompt in logits for values in of_prompt])
-        labels_Q = torch.tensor([label for example in examples for label in example.labels])
-        loss = decision_loss(logits_QN, labels_Q)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        self._gradient.zero_()
+        measured = self._learn_from(examples[self._rank :: self._processes], sum(len(one.labels) for one in examples))
+        if self._processes > 1:
+            dist.all_reduce(self._gradient)
+            dist.all_reduce(measured)
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.max_gradient_norm)
         self.optimizer.step()
         self.step += 1
-        right_Q = logits_QN.detach().argmax(-1) == labels_Q
+        loss, *counts = measured.tolist()
+        asked, right = counts[: len(QUESTION_TYPES)], counts[len(QUESTION_TYPES) :]
         return {
-            "loss": float(loss.detach()),
+            "loss": loss,
             "gradient_norm": float(norm),
             "tokens": float(sum(len(example.prompt.input_ids) for example in examples)),
-            **_shares([kind for example in examples for kind in example.types], right_Q),
+            **{kind: ok / of for kind, of, ok in zip(QUESTION_TYPES, asked, right, strict=True) if of},
         }
+
+    def _learn_from(self, examples: list[Example], questions: int) -> Tensor:
+        """Add the gradient of a share of a batch that asks so many questions.
+
+        Returns:
+            The share's part of the loss; of each question type the number asked; and of each the number answered rightly.
+        """
+        measured = torch.zeros(1 + 2 * len(QUESTION_TYPES), dtype=torch.float64)
+        if examples:
+            logits = self.network([example.prompt for example in examples])
+            logits_QN = padded([values for of_prompt in logits for values in of_prompt])
+            labels_Q = torch.tensor([label for example in examples for label in example.labels])
+            loss = decision_loss(logits_QN, labels_Q) * (len(labels_Q) / questions)
+            loss.backward()
+            measured[0] = loss.detach()
+            kinds_Q = torch.tensor([QUESTION_TYPES.index(kind) for example in examples for kind in example.types])
+            right_Q = (logits_QN.detach().argmax(-1) == labels_Q).double()
+            measured[1 : 1 + len(QUESTION_TYPES)].index_add_(0, kinds_Q, torch.ones_like(right_Q))
+            measured[1 + len(QUESTION_TYPES) :].index_add_(0, kinds_Q, right_Q)
+        return measured
 
     def _next_batch(self) -> list[Example]:
         if not self._batches:
@@ -201,27 +235,76 @@ def _groups(network: ClefNetwork, recipe: Recipe) -> list[dict[str, Any]]:
     ]
 
 
-def _shares(types: list[str], right_Q: Tensor) -> dict[str, float]:
-    """The share of right answers by type of question."""
-    found: dict[str, list[bool]] = {}
-    for kind, right in zip(types, right_Q.tolist(), strict=True):
-        found.setdefault(kind, []).append(right)
-    return {kind: sum(rights) / len(rights) for kind, rights in found.items()}
+def mini_trainer(recipe: Recipe) -> Trainer:
+    """clef-mini's, at its first step."""
+    tokenizer = mini_tokenizer()
+    return Trainer(recipe, tokenizer, backbone_config(tokenizer).text_config, HEAD)
 
 
-def train(directory: Path, recipe: Recipe, *, save_every: int = 100, say: Callable[[str], None] = print) -> Trainer:
+def train(
+    directory: Path,
+    recipe: Recipe,
+    new_trainer: Callable[[Recipe], Trainer] = mini_trainer,
+    *,
+    processes: int = 1,
+    save_every: int = 100,
+    say: Callable[[str], None] = print,
+) -> Trainer:
     """Train to the last step, or on to it from where an earlier call was ended.
 
     Args:
         directory: holds the state of training and the learning curve.
+        new_trainer: a module's function, which every process calls.
+        processes: share each batch. Their number changes sums in the last digits, and so the weights.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    tokenizer = mini_tokenizer()
-    config = backbone_config(tokenizer).text_config
-    trainer = Trainer(recipe, tokenizer, config, HEAD)
-    state, curve = directory / STATE_FILE, directory / CURVE_FILE
+    with _followers(processes - 1, directory, recipe, new_trainer):
+        return _lead(_started(directory, recipe, new_trainer), directory, save_every, say)
+
+
+@contextlib.contextmanager
+def _followers(count: int, *what: Any) -> Iterator[None]:
+    """So many more processes that train the same; they end with this one."""
+    if count == 0:
+        yield
+        return
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with tempfile.TemporaryDirectory() as meeting:
+        store = f"file://{meeting}/store"
+        started = mp.start_processes(
+            _follow, (store, count + 1, *what), nprocs=count, join=False, daemon=True, start_method="spawn"
+        )
+        dist.init_process_group("gloo", init_method=store, rank=0, world_size=count + 1)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+            for process in started.processes:
+                process.join()  # past its last step, or without anyone to add gradients with, it ends
+
+
+def _follow(index: int, store: str, processes: int, directory: Path, recipe: Recipe, new_trainer: Any) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=store, rank=index + 1, world_size=processes)
+    trainer = _started(directory, recipe, new_trainer)
+    while trainer.step < recipe.steps:
+        trainer.advance()
+    dist.destroy_process_group()
+
+
+def _started(directory: Path, recipe: Recipe, new_trainer: Callable[[Recipe], Trainer]) -> Trainer:
+    trainer = new_trainer(recipe)
+    state = directory / STATE_FILE
     if state.is_file():
         trainer.load(state)
+    return trainer
+
+
+def _lead(trainer: Trainer, directory: Path, save_every: int, say: Callable[[str], None]) -> Trainer:
+    """What `train` does in its own process."""
+    recipe = trainer.recipe
+    state, curve = directory / STATE_FILE, directory / CURVE_FILE
+    if trainer.step:
         say(f"going on after step {trainer.step}")
         kept = [line for line in curve.read_text().splitlines() if json.loads(line)["step"] <= trainer.step]
         curve.write_text("".join(f"{line}\n" for line in kept))
@@ -234,7 +317,7 @@ def train(directory: Path, recipe: Recipe, *, save_every: int = 100, say: Callab
         recent.append(measured)
         tokens += measured["tokens"]
         if trainer.step % 50 == 0 or trainer.step == recipe.steps:
-            mean = {key: _mean(recent, key) for key in ("loss", "noul", "choice", "score", "gradient_norm")}
+            mean = {key: _mean(recent, key) for key in ("loss", *QUESTION_TYPES, "gradient_norm")}
             with curve.open("a") as file:
                 file.write(json.dumps({"step": trainer.step, **mean}) + "\n")
             seconds = time.monotonic() - began

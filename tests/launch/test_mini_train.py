@@ -3,12 +3,11 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn.utils import parameters_to_vector
 
-from launch.mini import train as training
 from launch.mini.losses import LABEL_SMOOTHING, decision_loss, padded
 from launch.mini.train import CURVE_FILE, STATE_FILE, Trainer, train
 from tests.launch.mini_fakes import MICRO_RECIPE, micro_trainer
@@ -69,13 +68,10 @@ def test_the_learning_rate_rises_stays_and_falls_to_nothing() -> None:
     assert rates == [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
 
 
-def test_the_command_trains_ends_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "mini_tokenizer", lambda: None)
-    monkeypatch.setattr(training, "backbone_config", lambda tokenizer: SimpleNamespace(text_config=None))
-    monkeypatch.setattr(training, "Trainer", lambda recipe, *_: micro_trainer(recipe))
+def test_a_training_is_reported_ends_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     recipe = replace(MICRO_RECIPE, steps=3)
-    straight = train(tmp_path / "straight", recipe, say=said.append)
+    straight = train(tmp_path / "straight", recipe, micro_trainer, say=said.append)
     assert "step 3/3" in said[-1]
     assert "min left" in said[-1]
 
@@ -90,12 +86,24 @@ def test_the_command_trains_ends_and_goes_on(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "save", end)
         with pytest.raises(EndedError):
-            train(tmp_path / "ended", recipe, save_every=2, say=said.append)
-    resumed = train(tmp_path / "ended", recipe, save_every=2, say=said.append)
+            train(tmp_path / "ended", recipe, micro_trainer, save_every=2, say=said.append)
+    resumed = train(tmp_path / "ended", recipe, micro_trainer, save_every=2, say=said.append)
     assert "going on after step 2" in said
     assert equal(straight, resumed)
     curves = [(tmp_path / name / CURVE_FILE).read_text().splitlines() for name in ("straight", "ended")]
     assert [[json.loads(line)["step"] for line in curve] for curve in curves] == [[3], [3]]
+
+
+def test_processes_share_a_training(tmp_path: Path) -> None:
+    recipe = replace(MICRO_RECIPE, steps=4)
+    start = parameters_to_vector(micro_trainer(recipe).network.parameters())
+    alone = parameters_to_vector(train(tmp_path / "alone", recipe, micro_trainer).network.parameters())
+    shared = parameters_to_vector(train(tmp_path / "shared", recipe, micro_trainer, processes=2).network.parameters())
+    # Sums differ in their last digits, which Adam makes much of where a gradient is almost nothing.
+    assert (shared - alone).norm().item() < 0.01 * (alone - start).norm().item()
+    lines = [(tmp_path / name / CURVE_FILE).read_text() for name in ("alone", "shared")]
+    one, other = (json.loads(line) for line in lines)
+    assert one == pytest.approx(other, abs=1e-3, nan_ok=True)
 
 
 def test_the_loss_is_smoothed_cross_entropy_plus_brier() -> None:

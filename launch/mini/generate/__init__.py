@@ -12,7 +12,7 @@ from launch.mini.generate.brief import stating, topic
 from launch.mini.generate.draw import Draw
 from launch.mini.generate.invoices import invoice
 from launch.mini.generate.matching import matching, naming
-from launch.mini.generate.numbers import comparison
+from launch.mini.generate.numbers import comparison, sizing
 from launch.mini.generate.scaling import scaling
 from launch.mini.generate.tickets import ticket
 from launch.mini.generate.tools import tool
@@ -22,8 +22,8 @@ SEED = 20261130
 Split = Literal["train", "validation", "heldout"]
 # Training begins with the drill of naming, which by this record has given way to all others.
 _NAMING_UNTIL = 5_000
-# Short texts teach what words mean; from this record of training on there is more of what is hardest, numbers and levels.
-_HARDER_FROM = 22_000
+# Short texts teach what words and numbers mean; from this record of training on there is more of what is hardest.
+_HARDER_FROM = 25_000
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 _Maker = Callable[[Draw, str], dict[str, Any]]
@@ -37,18 +37,20 @@ _DOMAINS = {"tickets": ticket, "invoices": invoice, "alerts": alert, "tools": to
 _DRILLS: dict[str, _Maker] = {
     "matching": matching,
     "numbers": comparison,
+    "sizing": sizing,
     "scales": scaling,
     "topic": topic,
     "stating": stating,
 }
-# How often each family comes.
+# How often each family comes: while the temperature is fitted, and first and then in training.
 _WEIGHTS = {
     **{"tickets": 5, "invoices": 5, "alerts": 5, "tools": 4},
     **{"matching": 2, "numbers": 2, "scales": 3, "topic": 3, "stating": 4},
 }
+_FIRST_WEIGHTS = _WEIGHTS | {"sizing": 33}
 _HARDER_WEIGHTS = {
-    **{"tickets": 6, "invoices": 5, "alerts": 5, "tools": 2},
-    **{"matching": 1, "numbers": 7, "scales": 4, "topic": 1, "stating": 1},
+    **{"tickets": 6, "invoices": 7, "alerts": 5, "tools": 4},
+    **{"matching": 1, "numbers": 6, "sizing": 6, "scales": 3, "topic": 1, "stating": 1},
 }
 
 
@@ -61,7 +63,7 @@ def record(split: Split, number: int) -> dict[str, Any]:
         return _domain(_DOMAINS[family], unseen=kind == "unseen")(draw, f"{kind}/{family}/{number}")
     if split == "train" and draw.chance(1 - number / _NAMING_UNTIL):
         return naming(draw, f"{split}/naming/{number}")
-    weights = _HARDER_WEIGHTS if split == "train" and number >= _HARDER_FROM else _WEIGHTS
+    weights = _WEIGHTS if split != "train" else _FIRST_WEIGHTS if number < _HARDER_FROM else _HARDER_WEIGHTS
     family = draw.of([name for name, weight in weights.items() for _ in range(weight)])
     make = _DRILLS[family] if family in _DRILLS else _domain(_DOMAINS[family], unseen=False)
     return make(draw, f"{split}/{family}/{number}")

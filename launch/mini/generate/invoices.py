@@ -155,9 +155,8 @@ def _as_text(draw: Draw, paper: _Paper) -> str:
 
 
 def _as_json(draw: Draw, paper: _Paper) -> dict[str, Any]:
-    amount: Any = paper.cents // 100 if paper.cents % 100 == 0 else paper.cents / 100
     fields: dict[str, Any] = {
-        draw.of(("total", "amount", "invoice_total")): amount
+        draw.of(("total", "amount", "invoice_total")): values.amount_number(paper.cents)
         if draw.chance(0.7)
         else values.amount_text(draw, paper.cents),
         "currency": paper.currency,

@@ -88,6 +88,22 @@ def other_bound(draw: Draw, cents: int) -> int:
     return draw.of(usable) if usable else 1
 
 
+def sizing(draw: Draw, identity: str) -> dict[str, Any]:
+    """One quantity and four bounds of it: the shortest drill of comparing. What reads several numbers rests on it."""
+    what, unit = draw.of(_QUANTITIES)
+    cents = near(draw, draw.of(_BOUNDS))
+    if draw.chance(0.7):
+        cents = cents // 100 * 100
+    asked = [bound_asked(draw, what, unit, cents, other_bound(draw, cents)) for _ in range(4)]
+    for one in asked:
+        one.question["criteria"] = {"true": None, "false": None}
+    if draw.chance(0.4):
+        state: Any = {what.replace(" ", "_"): values.amount_number(cents)}
+    else:
+        state = f"{what.capitalize()}: {values.amount_text(draw, cents)} {unit}"
+    return record(draw, identity, state, asked)
+
+
 def comparison(draw: Draw, identity: str) -> dict[str, Any]:
     """One to three quantities, and questions on bounds of them."""
     chosen = draw.sample(_QUANTITIES, draw.between(1, 3))
@@ -98,9 +114,7 @@ def comparison(draw: Draw, identity: str) -> dict[str, Any]:
         for _ in range(5 - len(amounts))
     ]
     if draw.chance(0.4):
-        state: Any = {
-            what.replace(" ", "_"): cents // 100 if cents % 100 == 0 else cents / 100 for what, _, cents in amounts
-        }
+        state: Any = {what.replace(" ", "_"): values.amount_number(cents) for what, _, cents in amounts}
         if draw.chance(0.3):
             state["customer"] = values.company(draw)
         return record(draw, identity, state, asked, most=6)

@@ -63,3 +63,8 @@ def amount_text(draw: Draw, cents: int) -> str:
     """`6,592.50`, or `6,592` for a whole amount."""
     whole, rest = divmod(cents, 100)
     return f"{whole:,}.{rest:02}" if rest or draw.chance(0.5) else f"{whole:,}"
+
+
+def amount_number(cents: int) -> float:
+    """6592.5, or 6592 for a whole amount, as JSON writes them."""
+    return cents // 100 if cents % 100 == 0 else cents / 100
