@@ -31,7 +31,7 @@ HOST ?=
 PORT ?=
 ARGS ?=
 TESTS ?= tests
-# One process for the tests that start engines, one for the others; see tests/conftest.py.
+# One process for the tests whose engines must be alone, one for the others; see tests/conftest.py.
 WORKERS ?= 2
 serve_options = $(if $(MODEL),--model '$(MODEL)') $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)') \
 	--device $(DEVICE_TO_SERVE) $(ARGS)

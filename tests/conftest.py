@@ -1,4 +1,4 @@
-"""How a run is divided between processes: one runs what starts engines, file after file, the others run the other files."""
+"""How a run is divided between processes: one runs the files that start engines and look at times, the others the rest."""
 
 from typing import Any
 
@@ -7,14 +7,18 @@ from xdist.scheduler import LoadFileScheduling
 
 # What starts engines. Two at once would take the machine's two cores from each other, and each test its time.
 ENGINE_FOLDER, ENGINE_FILE = "tests/engine/", "tests/launch/test_up_engine.py"
+# These start engines too, but nothing in them has to be done by a certain time, so they may run beside others.
+UNHURRIED = tuple(
+    f"{ENGINE_FOLDER}test_{name}.py" for name in ("memory_plan", "quality", "schemathesis", "sglang_serve", "verify")
+)
 
 
 class OneForEngines(LoadFileScheduling):  # type: ignore[misc]
-    """Hands whole files to processes, and all files that start engines to one."""
+    """Hands whole files to processes, and all files whose engines must be alone to one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "engine" if _starts_engines(file) else file
+        return "engine" if _wants_its_engine_alone(file) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneForEngines:
@@ -22,8 +26,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneForEngine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not _starts_engines(item.nodeid))  # the longest first
+    items.sort(key=lambda item: not _wants_its_engine_alone(item.nodeid))  # the longest first
 
 
-def _starts_engines(nodeid: str) -> bool:
-    return nodeid.startswith((ENGINE_FOLDER, ENGINE_FILE))
+def _wants_its_engine_alone(nodeid: str) -> bool:
+    return nodeid.startswith((ENGINE_FOLDER, ENGINE_FILE)) and not nodeid.startswith(UNHURRIED)
