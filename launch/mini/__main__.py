@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launch.mini import generate
 
-STEPS = 5600
+STEPS = 5700
 RELEASE = Path(__file__).parent / "release"
 
 
@@ -55,12 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    import torch
-
     from launch.mini.finish import finish
     from launch.mini.train import Recipe, train
 
-    torch.set_num_threads(1)
     trainer = train(options.output, Recipe(steps=options.steps), processes=options.processes, say=_say)
     finish(trainer, options.output, say=_say)
     return 0

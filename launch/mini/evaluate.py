@@ -76,7 +76,7 @@ def decide(network: ClefNetwork, examples: Sequence[Example]) -> Decisions:
 
 
 def report(decisions: Decisions) -> dict[str, float]:
-    """The figures that issue 7 sets targets for, and each domain's, on held-out records."""
+    """The figures of the table in README.md, and each domain's, on held-out records."""
     found = {
         "choice_accuracy_seen": decisions.of("choice", "seen").accuracy(),
         "choice_accuracy_unseen": decisions.of("choice", "unseen").accuracy(),

@@ -22,8 +22,10 @@ SEED = 20261130
 Split = Literal["train", "validation", "heldout"]
 # Training begins with the drill of naming, which by this record has given way to all others.
 _NAMING_UNTIL = 5_000
+# Up to this record of training most others compare one number; without so many of them at first, none of it is learned.
+_SIZING_UNTIL = 15_000
 # Short texts teach what words and numbers mean; from this record of training on there is more of what is hardest.
-_HARDER_FROM = 25_000
+_HARDER_FROM = 30_000
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 _Maker = Callable[[Draw, str], dict[str, Any]]
@@ -42,16 +44,25 @@ _DRILLS: dict[str, _Maker] = {
     "topic": topic,
     "stating": stating,
 }
-# How often each family comes: while the temperature is fitted, and first and then in training.
+# How often each family comes: while the temperature is fitted, and in the three parts of training.
 _WEIGHTS = {
     **{"tickets": 5, "invoices": 5, "alerts": 5, "tools": 4},
     **{"matching": 2, "numbers": 2, "scales": 3, "topic": 3, "stating": 4},
 }
-_FIRST_WEIGHTS = _WEIGHTS | {"sizing": 33}
+_SIZING_WEIGHTS = _WEIGHTS | {"sizing": 99}
+_SHORT_WEIGHTS = _WEIGHTS | {"sizing": 33}
 _HARDER_WEIGHTS = {
     **{"tickets": 6, "invoices": 7, "alerts": 5, "tools": 4},
     **{"matching": 1, "numbers": 6, "sizing": 6, "scales": 3, "topic": 1, "stating": 1},
 }
+
+
+def _weights(split: Split, number: int) -> dict[str, int]:
+    if split == "validation":
+        return _WEIGHTS
+    if number < _SIZING_UNTIL:
+        return _SIZING_WEIGHTS
+    return _SHORT_WEIGHTS if number < _HARDER_FROM else _HARDER_WEIGHTS
 
 
 def record(split: Split, number: int) -> dict[str, Any]:
@@ -63,8 +74,7 @@ def record(split: Split, number: int) -> dict[str, Any]:
         return _domain(_DOMAINS[family], unseen=kind == "unseen")(draw, f"{kind}/{family}/{number}")
     if split == "train" and draw.chance(1 - number / _NAMING_UNTIL):
         return naming(draw, f"{split}/naming/{number}")
-    weights = _WEIGHTS if split != "train" else _FIRST_WEIGHTS if number < _HARDER_FROM else _HARDER_WEIGHTS
-    family = draw.of([name for name, weight in weights.items() for _ in range(weight)])
+    family = draw.of([name for name, weight in _weights(split, number).items() for _ in range(weight)])
     make = _DRILLS[family] if family in _DRILLS else _domain(_DOMAINS[family], unseen=False)
     return make(draw, f"{split}/{family}/{number}")
 
