@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launch.mini import generate
 
-STEPS = 5700
+STEPS = 6200
 RELEASE = Path(__file__).parent / "release"
 
 

@@ -56,15 +56,22 @@ class Recipe:
     learning_rate: float = 1e-3
     warmup_steps: int = 60
     embedding_speed: float = 8.0  # times the learning rate: a token's row is of size 1, and moves only where it occurs
-    declining: float = 0.4  # the share of the steps, at the end, over which the learning rate falls to nothing
+    declining: float = 0.4  # the share of the steps before the last ones over which the learning rate falls to nothing
+    last_steps: int = 500  # at most; over these, on what is learned last, it falls once more
+    last_learning_rate: float = 0.3  # times the highest
     weight_decay: float = 0.05
     max_gradient_norm: float = 1.0
     seed: int = 1
 
     @property
+    def last_from(self) -> int:
+        """The first of the last steps."""
+        return self.steps - min(self.last_steps, self.steps // 12)
+
+    @property
     def decline_from(self) -> int:
         """The last step of the full learning rate."""
-        return self.steps - max(1, int(self.steps * self.declining))
+        return self.last_from - max(1, int(self.last_from * self.declining))
 
 
 def tokenizer_texts(records: int) -> Iterator[str]:
@@ -173,14 +180,16 @@ class Trainer:
         return examples
 
     def _learning_rate(self) -> float:
-        """The share of the highest learning rate: up in a line, then level, then down in a line over the last steps.
+        """The share of the highest learning rate: up in a line, then level, then down in a line, and lower down once more.
 
         Until the decline it does not depend on how many steps there will be, so a longer training can go on from there.
         """
         recipe = self.recipe
+        if self.step >= recipe.last_from:
+            return recipe.last_learning_rate * (recipe.steps - self.step) / max(1, recipe.steps - recipe.last_from)
         rising = (self.step + 1) / recipe.warmup_steps
-        falling = (recipe.steps - self.step) / (recipe.steps - recipe.decline_from)
-        return max(min(1.0, rising, falling), 0.0)
+        falling = (recipe.last_from - self.step) / (recipe.last_from - recipe.decline_from)
+        return min(1.0, rising, falling)
 
     def save(self, path: Path) -> None:
         """Write all that the next step depends on, whole or not at all."""

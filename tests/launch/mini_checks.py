@@ -15,8 +15,6 @@ LABELS: dict[str, dict[str, bool | str | int]] = {
     "invoice": {"overdue": True, "over_5000": True, "status": "unpaid", "tone": 2},
     "alert": {"page_someone": True, "severity": 3, "team": "database"},
 }
-# What it compares with a bound it hardly knows: it answers rightly, and says that it is not sure.
-UNSURE = {"over_5000"}
 LABELLED = {name: {**record, "labels": LABELS[name]} for name, record in RECORDS.items()}
 
 

@@ -68,6 +68,14 @@ def test_the_learning_rate_rises_stays_and_falls_to_nothing() -> None:
     assert rates == [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
 
 
+def test_over_the_last_steps_the_learning_rate_falls_once_more() -> None:
+    trainer = micro_trainer(replace(MICRO_RECIPE, steps=24, last_steps=2, last_learning_rate=0.4, declining=0.5))
+    rates = []
+    for trainer.step in range(20, 25):
+        rates.append(trainer._learning_rate())
+    assert rates == pytest.approx([2 / 11, 1 / 11, 0.4, 0.2, 0.0])
+
+
 def test_a_training_is_reported_ends_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     recipe = replace(MICRO_RECIPE, steps=3)

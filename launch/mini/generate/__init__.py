@@ -26,6 +26,8 @@ _NAMING_UNTIL = 5_000
 _SIZING_UNTIL = 15_000
 # Short texts teach what words and numbers mean; from this record of training on there is more of what is hardest.
 _HARDER_FROM = 30_000
+# What takes longest to learn are levels: most of the last records ask for them.
+_LEVELS_FROM = 62_500
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 _Maker = Callable[[Draw, str], dict[str, Any]]
@@ -44,7 +46,7 @@ _DRILLS: dict[str, _Maker] = {
     "topic": topic,
     "stating": stating,
 }
-# How often each family comes: while the temperature is fitted, and in the three parts of training.
+# How often each family comes: while the temperature is fitted, and in the four parts of training.
 _WEIGHTS = {
     **{"tickets": 5, "invoices": 5, "alerts": 5, "tools": 4},
     **{"matching": 2, "numbers": 2, "scales": 3, "topic": 3, "stating": 4},
@@ -55,6 +57,10 @@ _HARDER_WEIGHTS = {
     **{"tickets": 6, "invoices": 7, "alerts": 5, "tools": 4},
     **{"matching": 1, "numbers": 6, "sizing": 6, "scales": 3, "topic": 1, "stating": 1},
 }
+_LEVELS_WEIGHTS = {
+    **{"tickets": 7, "invoices": 5, "alerts": 9, "tools": 4},
+    **{"matching": 1, "numbers": 4, "sizing": 2, "scales": 10},
+}
 
 
 def _weights(split: Split, number: int) -> dict[str, int]:
@@ -62,7 +68,9 @@ def _weights(split: Split, number: int) -> dict[str, int]:
         return _WEIGHTS
     if number < _SIZING_UNTIL:
         return _SIZING_WEIGHTS
-    return _SHORT_WEIGHTS if number < _HARDER_FROM else _HARDER_WEIGHTS
+    if number < _HARDER_FROM:
+        return _SHORT_WEIGHTS
+    return _HARDER_WEIGHTS if number < _LEVELS_FROM else _LEVELS_WEIGHTS
 
 
 def record(split: Split, number: int) -> dict[str, Any]:
