@@ -6,18 +6,19 @@ one thread, which at these sizes is much faster than one process with as many th
 
 import contextlib
 import json
+import multiprocessing
 import os
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 
 from launch.mini import generate
@@ -281,27 +282,36 @@ def _followers(count: int, *what: Any) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    spawning = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as meeting:
         store = f"file://{meeting}/store"
-        started = mp.start_processes(
-            _follow, (store, count + 1, *what), nprocs=count, join=False, daemon=True, start_method="spawn"
-        )
-        dist.init_process_group("gloo", init_method=store, rank=0, world_size=count + 1)
+        followers = [
+            spawning.Process(target=_follow, args=(rank, count + 1, store, *what), daemon=True)
+            for rank in range(1, count + 1)
+        ]
+        for follower in followers:
+            follower.start()
+        _join(store, 0, count + 1)
         try:
             yield
         finally:
             dist.destroy_process_group()
-            for process in started.processes:
-                process.join()  # past its last step, or without anyone to add gradients with, it ends
+            for follower in followers:
+                follower.join()  # past its last step, or without anyone to add gradients with, it ends
 
 
-def _follow(index: int, store: str, processes: int, directory: Path, recipe: Recipe, new_trainer: Any) -> None:
-    dist.init_process_group("gloo", init_method=store, rank=index + 1, world_size=processes)
+def _follow(rank: int, processes: int, store: str, directory: Path, recipe: Recipe, new_trainer: Any) -> None:
+    _join(store, rank, processes)
     trainer = _started(directory, recipe, new_trainer)
     with _one_core():
         while trainer.step < recipe.steps:
             trainer.advance()
     dist.destroy_process_group()
+
+
+def _join(store: str, rank: int, processes: int) -> None:
+    """Meet the other processes; one that has ended is waited for no longer than that, here and at each step."""
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=processes, timeout=timedelta(minutes=3))
 
 
 @contextlib.contextmanager
