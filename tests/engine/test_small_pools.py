@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,8 +31,19 @@ MAX_PROMPT_TOKENS = 4096
 STATES = 40
 CLIENTS = 8
 STEPS_A_BURST = 320
-LEAST_STEPS = LEAST_ABORTED = 1000
-MOST_BURSTS = 12
+# What the steps are to bring about, and how often at least; how soon they do depends on the machine.
+LEAST = {
+    "steps": 1000,
+    "aborted": 1000,
+    "aborted waiting": 50,
+    "aborted between chunks": 50,
+    "aborted running": 1,
+    "evicted KV slots": 10 * 12800,
+    "evicted states": 10 * 24,
+    "hits": 1,
+    "flushes refused": 1,
+}
+MOST_BURSTS = 16
 LEAVING = 200
 # A record, and the reference's answer.
 Known: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, float]]]
@@ -169,7 +180,7 @@ def test_asking_leaving_flushing_and_evicting_change_no_answer_and_lose_no_slot(
     """Also case cache-005."""
     clients = [Client(served, inside, seed, known) for seed in range(CLIENTS)]
     before = Counter(inside.settled()["seen"])
-    steps = 0
+    lacking: dict[str, int] = {}
     for burst in range(MOST_BURSTS):
         with ThreadPoolExecutor(len(clients)) as pool:
             for done in [pool.submit(client.run, STEPS_A_BURST // CLIENTS) for client in clients]:
@@ -178,23 +189,27 @@ def test_asking_leaving_flushing_and_evicting_change_no_answer_and_lose_no_slot(
         seen.subtract(before)
         for record, expected in known:
             assert distance(probabilities(served.ask(record)), expected) <= tolerances.FP32
-        steps = sum(client.steps for client in clients)
-        if steps >= LEAST_STEPS and aborted(seen) >= LEAST_ABORTED:
+        so_far = brought_about(clients, seen)
+        lacking = {what: least - so_far[what] for what, least in LEAST.items() if so_far[what] < least}
+        if not lacking:
             break
         if burst % 2:
             assert inside.flush(timeout_s=10)
             assert cached(served.ask(known[0][0])) == 0
 
     assert max(client.worst for client in clients) <= tolerances.FP32
-    # What the steps were to bring about did come about.
-    assert steps >= LEAST_STEPS
-    assert aborted(seen) >= LEAST_ABORTED
-    assert min(seen["aborted waiting"], seen["aborted between chunks"]) >= LEAST_ABORTED // 20, seen
-    assert seen["aborted running"] > 0
-    assert seen["evicted KV slots"] > 10 * 12800, seen
-    assert seen["evicted states"] > 10 * 24, seen
-    assert sum(client.hits for client in clients) > 0
-    assert sum(client.flushes_refused for client in clients) > 0
+    assert not lacking
+
+
+def brought_about(clients: Sequence[Client], seen: Counter[str]) -> dict[str, int]:
+    """How often each thing that `LEAST` names has come about."""
+    return {
+        **{what: seen[what] for what in LEAST},
+        "steps": sum(client.steps for client in clients),
+        "aborted": aborted(seen),
+        "hits": sum(client.hits for client in clients),
+        "flushes refused": sum(client.flushes_refused for client in clients),
+    }
 
 
 def aborted(seen: Counter[str]) -> int:
