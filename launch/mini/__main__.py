@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launch.mini import generate
 
-STEPS = 6200
+STEPS = 6000
 RELEASE = Path(__file__).parent / "release"
 
 

@@ -59,7 +59,7 @@ class Recipe:
     embedding_speed: float = 8.0  # times the learning rate: a token's row is of size 1, and moves only where it occurs
     declining: float = 0.4  # the share of the steps before the last ones over which the learning rate falls to nothing
     last_steps: int = 500  # at most; over these, on what is learned last, it falls once more
-    last_learning_rate: float = 0.3  # times the highest
+    last_learning_rate: float = 0.5  # times the highest
     weight_decay: float = 0.05
     max_gradient_norm: float = 1.0
     seed: int = 1

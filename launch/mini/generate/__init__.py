@@ -25,9 +25,9 @@ _NAMING_UNTIL = 5_000
 # Up to this record of training most others compare one number; without so many of them at first, none of it is learned.
 _SIZING_UNTIL = 15_000
 # Short texts teach what words and numbers mean; from this record of training on there is more of what is hardest.
-_HARDER_FROM = 30_000
-# What takes longest to learn are levels: most of the last records ask for them.
-_LEVELS_FROM = 62_500
+_HARDER_FROM = 26_000
+# The last records are of the domains, most of them, and ask of alerts what is left when their names say nothing.
+_LAST_FROM = 60_000
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 _Maker = Callable[[Draw, str], dict[str, Any]]
@@ -45,6 +45,7 @@ _DRILLS: dict[str, _Maker] = {
     "scales": scaling,
     "topic": topic,
     "stating": stating,
+    "bare": lambda draw, identity: alert(draw, identity, unseen=False, bare=True),
 }
 # How often each family comes: while the temperature is fitted, and in the four parts of training.
 _WEIGHTS = {
@@ -52,14 +53,14 @@ _WEIGHTS = {
     **{"matching": 2, "numbers": 2, "scales": 3, "topic": 3, "stating": 4},
 }
 _SIZING_WEIGHTS = _WEIGHTS | {"sizing": 99}
-_SHORT_WEIGHTS = _WEIGHTS | {"sizing": 33}
+_SHORT_WEIGHTS = _WEIGHTS | {"alerts": 8, "scales": 10, "sizing": 20}
 _HARDER_WEIGHTS = {
-    **{"tickets": 6, "invoices": 7, "alerts": 5, "tools": 4},
-    **{"matching": 1, "numbers": 6, "sizing": 6, "scales": 3, "topic": 1, "stating": 1},
+    **{"tickets": 6, "invoices": 6, "alerts": 8, "tools": 5},
+    **{"matching": 1, "numbers": 6, "sizing": 5, "scales": 8},
 }
-_LEVELS_WEIGHTS = {
-    **{"tickets": 7, "invoices": 5, "alerts": 9, "tools": 4},
-    **{"matching": 1, "numbers": 4, "sizing": 2, "scales": 10},
+_LAST_WEIGHTS = {
+    **{"tickets": 9, "invoices": 6, "alerts": 4, "bare": 8, "tools": 6},
+    **{"matching": 1, "numbers": 4, "sizing": 4, "scales": 3},
 }
 
 
@@ -70,7 +71,7 @@ def _weights(split: Split, number: int) -> dict[str, int]:
         return _SIZING_WEIGHTS
     if number < _HARDER_FROM:
         return _SHORT_WEIGHTS
-    return _HARDER_WEIGHTS if number < _LEVELS_FROM else _LEVELS_WEIGHTS
+    return _HARDER_WEIGHTS if number < _LAST_FROM else _LAST_WEIGHTS
 
 
 def record(split: Split, number: int) -> dict[str, Any]:

@@ -74,15 +74,20 @@ _TEAM_ASKS = (
 _PAGED_FROM, _NOT_PAGED_TO = 5, 3  # a grade in between is not asked about
 
 
-def alert(draw: Draw, identity: str, *, unseen: bool) -> dict[str, Any]:
-    """One alert with 1 to 5 questions about it."""
+def alert(draw: Draw, identity: str, *, unseen: bool, bare: bool = False) -> dict[str, Any]:
+    """One alert with 1 to 5 questions about it.
+
+    Args:
+        bare: its name, host and role say nothing of the team, a sentence does; as always where options are unseen.
+    """
+    bare = bare or unseen
     kind, dependence = draw.of(_KINDS), draw.of((_TEST, _SPARE, _ALONE, _ALONE))
     band = draw.of((0, 1, 2, 2, 3) if dependence is _ALONE else (0, 1, 2, 3))
     grade = _GRADES[dependence][band]
     used = draw.between(*_BANDS[band])
     measure = draw.of(kind.measures)
-    topic = draw.of(UNSEEN_TEAMS) if unseen else _BY_NAME[kind.team]
     topics: tuple[Topic, ...] = UNSEEN_TEAMS if unseen else _OPERATIONS
+    topic = draw.of(topics) if bare else _BY_NAME[kind.team]
     options, answer = offered(draw, topics, topic, most=12, described=1.0 if unseen else 0.7)
     asked: list[Asked] = [choice(draw, _TEAM_NAMES, _TEAM_ASKS, options, answer)]
     severity = SEVERITY.ask(draw, grade)
@@ -94,24 +99,24 @@ def alert(draw: Draw, identity: str, *, unseen: bool) -> dict[str, Any]:
         bound = draw.of([one for one in (50, 75, 80, 90, 95) if abs(one - used) > 2])
         asked.append(bound_asked(draw, measure.replace("_", " "), "percent", used * 100, bound))
     role = draw.of((f"{draw.of(kind.roles)}, {draw.of(dependence)}", f"{draw.of(kind.roles)} ({draw.of(dependence)})"))
-    if unseen:
+    if bare:
         role = draw.of(dependence)
-    hint = draw.of(topic.sentences) if unseen or draw.chance(0.2) else None
+    hint = draw.of(topic.sentences) if bare or draw.chance(0.2) else None
     make = _as_json if draw.chance(0.6) else _as_text
-    return record(draw, identity, make(draw, kind, measure, used, role, hint, unseen), asked)
+    return record(draw, identity, make(draw, kind, measure, used, role, hint, bare), asked)
 
 
-def _host(draw: Draw, kind: _Kind, unseen: bool) -> str:
-    prefix = "host" if unseen else draw.of(kind.hosts)
+def _host(draw: Draw, kind: _Kind, bare: bool) -> str:
+    prefix = "host" if bare else draw.of(kind.hosts)
     return f"{prefix}-{draw.between(1, 40):02}.{values.domain(values.company(draw))}"
 
 
 def _as_json(
-    draw: Draw, kind: _Kind, measure: str, used: int, role: str, hint: str | None, unseen: bool
+    draw: Draw, kind: _Kind, measure: str, used: int, role: str, hint: str | None, bare: bool
 ) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "alert": "Alert" if unseen else draw.of(kind.alerts),
-        "host": _host(draw, kind, unseen),
+        "alert": "Alert" if bare else draw.of(kind.alerts),
+        "host": _host(draw, kind, bare),
         measure: used,
         "role": role,
     }
@@ -122,7 +127,7 @@ def _as_json(
     if "used" in measure and draw.chance(0.6):
         fields["free_gb"] = 0 if used == 100 else max(1, (100 - used) * draw.between(2, 6))
         fields["growth_gb_per_hour"] = draw.between(1, 80) / 10
-    if not unseen:
+    if not bare:
         for key, value in draw.sample(kind.details, draw.between(0, 2)):
             fields[key] = value
     if draw.chance(0.3):
@@ -130,11 +135,11 @@ def _as_json(
     return {"labels": fields, "status": "firing"} if draw.chance(0.15) else fields
 
 
-def _as_text(draw: Draw, kind: _Kind, measure: str, used: int, role: str, hint: str | None, unseen: bool) -> str:
-    name = "Alert" if unseen else draw.of(kind.alerts)
+def _as_text(draw: Draw, kind: _Kind, measure: str, used: int, role: str, hint: str | None, bare: bool) -> str:
+    name = "Alert" if bare else draw.of(kind.alerts)
     said = measure.removesuffix("_percent").replace("_", " ").replace(" percent of limit", " of the limit")
     sentences = [
-        f"{name} on {_host(draw, kind, unseen)}",
+        f"{name} on {_host(draw, kind, bare)}",
         draw.of((f"{used} percent {said}", f"{said.capitalize()} is at {used}%", f"{measure}={used}")),
         draw.of((f"It is a {role}", f"Role: {role}", role)),
     ]
