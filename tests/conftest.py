@@ -1,9 +1,14 @@
 """How a run is divided between processes: one runs the files that start engines and look at times, the others the rest."""
 
+import os
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+
+# Before PyTorch is imported, here or in what tests start: networks as small as theirs gain nothing from a second thread, and
+# threads that wait for each other take the core that another test runs on.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # What starts engines. Two at once would take the machine's two cores from each other, and each test its time.
 ENGINE_FOLDER, ENGINE_FILE = "tests/engine/", "tests/launch/test_up_engine.py"

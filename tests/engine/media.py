@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import math
 import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -168,7 +167,6 @@ def engine(release: Path, *arguments: str) -> Iterator[Engine]:
 
 def _serve(connection: Connection, release: str, arguments: tuple[str, ...]) -> None:
     """Runs in the engine's process: answers lists of requests until it is sent None."""
-    os.environ["OMP_NUM_THREADS"] = "1"
     cpu.activate("float32")
     from serving.engine import EngineSettings, SGLangEngine
 

@@ -87,7 +87,6 @@ def probe(
         **(environ or {}),
     }
     child["PYTHONPATH"] = os.pathsep.join([str(info.parent), str(ROOT)])
-    child["OMP_NUM_THREADS"] = "1"
     cpu.activate(dtype, environ=child)
     given = ["--model-path", str(release), "--dtype", dtype, "--device", "cpu", "--attention-backend", "torch_native"]
     given += ["--skip-server-warmup", "--log-level", "error", *arguments]

@@ -23,9 +23,8 @@ START_TIMEOUT_S = 600  # seconds; half a minute on an idle machine
 # What a checkpoint may read where nothing limits the server before.
 MAX_PROMPT_TOKENS = 65_536
 GRID = 64
-# Tiny models gain nothing from more threads, and lose much on a machine that does other things.
 # No C++ compiler: the CPU platform must do without.
-ENVIRON = {"OMP_NUM_THREADS": "1", "CXX": "/no/such/compiler"}
+ENVIRON = {"CXX": "/no/such/compiler"}
 READY = r"clef-serve is ready at (http://\S+)"
 
 
@@ -54,7 +53,6 @@ class Reference:
     """Cloudflare's implementation on the CPU."""
 
     def __init__(self, release: Path, dtype: torch.dtype) -> None:
-        torch.set_num_threads(1)  # tiny models gain nothing from more, as the engines beside it
         self.module: ModuleType = load_jsm()
         self.model, self.processor = self.module.load_release_model(release, device="cpu", dtype=dtype)
 

@@ -105,11 +105,8 @@ def started(release: Path, *arguments: str) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def reference(release: Callable[[int], Path]) -> Iterator[Reference]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # on a busy machine the threads of so small a model mostly wait for each other
-    yield Reference(release(1), torch.float32)
-    torch.set_num_threads(threads)
+def reference(release: Callable[[int], Path]) -> Reference:
+    return Reference(release(1), torch.float32)
 
 
 def assert_right(responses: list[httpx.Response], reference: Reference, records: list[dict[str, Any]]) -> None:

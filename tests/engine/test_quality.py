@@ -29,7 +29,7 @@ pytestmark = pytest.mark.engine
 RECORDS = 200
 BASELINE = Path(__file__).with_name("mini_baseline.json")
 NEAR_TIE = 0.01
-CHUNK = 64
+CHUNK = 2 * GRID
 RULES = Rules(drawings=2)  # intervals are not looked at
 
 
@@ -68,7 +68,7 @@ def paths(records: Sequence[Record]) -> dict[str, Sequence[Decision]]:
     first, second = sorted(os.sched_getaffinity(0))[:2]
     environ = {"SGLANG_CPU_OMP_THREADS_BIND": f"{first}|{second}"}
     with serving(MINI_DIRECTORY, "--", "--tp-size", "2", environ=environ) as served:
-        found["two ranks"] = decide(served, records, salt="one")
+        found["two ranks"] = decide(served, records, salt="one", together=8)
     return found
 
 

@@ -26,7 +26,7 @@ def run(
     """Call it there; SGLang's CPU engine is asked for in the environment, or nothing of ours is there at all."""
     ours = ("SGLANG_", "PYTHONPATH")
     prepared = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    prepared |= {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"} | dict(environ or {})
+    prepared |= {"PYTHONWARNINGS": "ignore"} | dict(environ or {})
     if on_cpu:
         cpu.activate("float32", environ=prepared)
     return subprocess.run(
